@@ -1,0 +1,99 @@
+"""The bus: ordered, replayable topics between processes.
+
+    bus = open_bus("sqlite:runs/x/bus.sqlite", limits={"experiences": 512 << 20})
+    bus.publish([Outgoing("experiences", payload, key="0.1", headers={"steps": "4096"})])
+    subscription = bus.subscribe("experiences", EARLIEST)
+    for record in subscription.poll(timeout_s=1.0): ...
+
+Three buses keep this contract (memory, sqlite, kafka) and one suite, `rookery.testing.bus_suite`,
+runs on each. A batch handed to `publish` becomes visible all at once and in order where the bus has
+transactions (memory, sqlite). A bounded topic that is full blocks its publishers; it never drops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+Position = tuple[int, ...]
+"""The next offset to read in each partition; the embedded buses have one partition."""
+
+EARLIEST = "earliest"
+LATEST = "latest"
+
+
+class Outgoing(NamedTuple):
+    """What a publisher hands over."""
+
+    topic: str
+    payload: bytes
+    key: str = ""
+    headers: Mapping[str, str] = {}
+
+
+class Record(NamedTuple):
+    """What a subscriber receives."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: str
+    headers: dict[str, str]
+    payload: bytes
+    time_s: float  # when it was published, seconds since the epoch
+
+
+class Subscription(Protocol):
+    """One reader's place in one topic."""
+
+    def poll(self, timeout_s: float, limit: int = 256) -> list[Record]:
+        """The next records in order, as soon as there is one; empty when the time is up."""
+        ...
+
+    def position(self) -> Position:
+        """Where the next poll begins."""
+        ...
+
+    def lag(self) -> int:
+        """How many records are published but not yet polled."""
+        ...
+
+
+class Bus(Protocol):
+    """Topics come into being when first used. Safe to use from several threads."""
+
+    def publish(self, messages: Sequence[Outgoing], timeout_s: float = 60.0) -> list[int]:
+        """Append the messages and return their offsets; raises BusFull after `timeout_s`."""
+        ...
+
+    def subscribe(self, topic: str, start: Position | str) -> Subscription:
+        """A reader from EARLIEST, LATEST or a position; an older position than what is kept starts
+        at the oldest record that is."""
+        ...
+
+    def newest(self, topic: str, key: str) -> Record | None:
+        """The newest record with this key; it is kept whatever the retention."""
+        ...
+
+    def newest_headers(self, topic: str) -> dict[str, dict[str, str]]:
+        """Each key's newest headers, kept even when retention took the record itself."""
+        ...
+
+    def headers(self, topic: str, start: Position) -> Iterator[dict[str, str]]:
+        """Headers of the records from `start` on, without their payloads."""
+        ...
+
+    def end(self, topic: str) -> Position:
+        """The position after the newest record."""
+        ...
+
+    def retain(self, topic: str, start: Position) -> None:
+        """Records before `start` may go (each key's newest stays). The owner of a topic's readers
+        calls this; nothing else removes a record."""
+        ...
+
+    def size_bytes(self, topic: str) -> int:
+        """Payload bytes that are kept and count against the topic's limit."""
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,98 @@
+"""Environments behind one batched, many-seat interface.
+
+    views = env.reset(seed=0)
+    while True:
+        actions = {seat: choose(view) for seat, view in views.items()}
+        views = env.step(actions)
+
+Every adapter resets a slot on the step *after* its episode ended (Gymnasium's NEXT_STEP): the view
+that ends an episode carries the true final observation, and the following step ignores the slot's
+action, gives reward 0 and has `reset` set. Rows with `reset` are never experience.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from rookery.spaces import EnvironmentSpec, SeatSpec
+
+Arrays = dict[str, np.ndarray]
+
+SOLO_SEAT = "player_0"  # the one seat of a single-agent environment
+
+
+@dataclass(frozen=True, slots=True)
+class SeatView:
+    """What one seat learns from one step, for every slot. Arrays lead with the slot axis."""
+
+    observation: Arrays  # leaf path -> (slots, ...); fresh arrays, never reused by the environment
+    mask: np.ndarray | None  # (slots, actions) bool, True where legal; None when all are
+    reward: np.ndarray  # (slots,) float32
+    terminated: np.ndarray  # (slots,) bool
+    truncated: np.ndarray  # (slots,) bool
+    reset: np.ndarray  # (slots,) bool: this step only began a new episode; not experience
+
+
+class BatchedEnvironment(Protocol):
+    """Several copies ("slots") of an environment, stepped together from Python."""
+
+    spec: EnvironmentSpec
+    slots: int
+
+    def reset(self, seed: int) -> dict[str, SeatView]:
+        """Begin a new episode in every slot; rewards are 0 and no flag is set."""
+        ...
+
+    def step(self, actions: dict[str, np.ndarray]) -> dict[str, SeatView]:
+        """Play one action per seat and slot, counted from 0 as the policy counts them."""
+        ...
+
+    def save(self) -> Arrays:
+        """The exact state, random generators included; only where `spec.can_save`."""
+        ...
+
+    def restore(self, state: Arrays) -> dict[str, SeatView]:
+        """Continue from `save`; returns the views as they stood."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledStep:
+    """One step of one slot of a JAX-native environment; a pytree of scalars and leaves."""
+
+    observation: dict[str, Any]
+    reward: Any
+    terminated: Any
+    truncated: Any
+    reset: Any
+    mask: Any = None
+
+
+class CompiledEnvironment(Protocol):
+    """A JAX-native environment: pure functions of one slot, batched by the caller with vmap.
+
+    `state` is a pytree of arrays. The functions keep the NEXT_STEP convention themselves.
+    """
+
+    spec: EnvironmentSpec
+
+    def reset(self, key: Any) -> tuple[Any, CompiledStep]: ...
+
+    def step(self, key: Any, state: Any, action: Any) -> tuple[Any, CompiledStep]: ...
+
+
+__all__ = [
+    "SOLO_SEAT",
+    "Arrays",
+    "BatchedEnvironment",
+    "CompiledEnvironment",
+    "CompiledStep",
+    "EnvironmentSpec",
+    "SeatSpec",
+    "SeatView",
+]

@@ -1,0 +1,106 @@
+"""Every error that Rookery raises on purpose.
+
+RookeryError
+├── InputError             what a person asked for cannot be done; exit code 2
+│   ├── ConfigError        a key, type or range in a config
+│   ├── UnknownName        a name that does not exist; carries the nearest ones
+│   └── MissingExtra       an optional package that the named thing needs
+├── MessageError           bytes that are not a valid message
+├── BusError               the bus cannot do what was asked
+│   ├── BusFull            a bounded topic stayed full for the whole time-out
+│   └── BusClosed          used after close
+├── StoreError             a checkpoint store cannot be read or written
+│   └── DamagedCheckpoint  a checkpoint whose content does not match its manifest
+├── EnvironmentFailed      an environment raised, or hung past its deadline
+├── MaskError              a seat was offered no legal action
+└── StalenessError         a fragment reached the learner later than the bound allows
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class RookeryError(Exception):
+    """Root of the tree."""
+
+
+class InputError(RookeryError):
+    """What a person asked for cannot be done; the message is one line that says what to do."""
+
+
+class ConfigError(InputError):
+    """A config key, type or range is wrong."""
+
+
+class UnknownName(InputError):
+    """A name that does not exist, with the nearest ones that do."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
+        self.kind = kind
+        self.name = name
+        self.nearest = nearest_names(name, known)
+        message = f"unknown {kind} {name!r}"
+        if self.nearest:
+            message += f"; did you mean {', '.join(self.nearest)}?"
+        if hint:
+            message += f" {hint}" if self.nearest else f"; {hint}"
+        super().__init__(message)
+
+
+class MissingExtra(InputError):
+    """The named thing needs an optional package."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        self.extra = extra
+        super().__init__(
+            f"{what} needs an optional package: pip install 'rookery[{extra}]'"
+        )
+
+
+class MessageError(RookeryError):
+    """Bytes that are not a valid message."""
+
+
+class BusError(RookeryError):
+    """The bus cannot do what was asked."""
+
+
+class BusFull(BusError):
+    """A bounded topic stayed full for the whole time-out."""
+
+
+class BusClosed(BusError):
+    """The bus was used after it was closed."""
+
+
+class StoreError(RookeryError):
+    """A checkpoint store cannot be read or written."""
+
+
+class DamagedCheckpoint(StoreError):
+    """A checkpoint whose content does not match its manifest."""
+
+
+class EnvironmentFailed(RookeryError):
+    """An environment raised, or hung past its deadline."""
+
+
+class MaskError(RookeryError):
+    """A seat was offered no legal action."""
+
+
+class StalenessError(RookeryError):
+    """A fragment reached the learner later than the bound allows: a bug, never load."""
+
+
+def nearest_names(name: str, known: Iterable[str], count: int = 3) -> tuple[str, ...]:
+    """The known names most like `name`, case aside, best first."""
+    by_lower: dict[str, str] = {}
+    for candidate in known:
+        by_lower.setdefault(candidate.lower(), candidate)
+    found = difflib.get_close_matches(name.lower(), by_lower, n=count, cutoff=0.5)
+    if not found:
+        found = [low for low in by_lower if name.lower() in low][:count]
+    return tuple(by_lower[low] for low in found)
