@@ -13,6 +13,7 @@ transactions (memory, sqlite). A bounded topic that is full blocks its publisher
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 Position = tuple[int, ...]
@@ -72,7 +73,7 @@ class Bus(Protocol):
         ...
 
     def newest(self, topic: str, key: str) -> Record | None:
-        """The newest record with this key; it is kept whatever the retention."""
+        """The newest kept record with this key."""
         ...
 
     def newest_headers(self, topic: str) -> dict[str, dict[str, str]]:
@@ -87,9 +88,13 @@ class Bus(Protocol):
         """The position after the newest record."""
         ...
 
-    def retain(self, topic: str, start: Position) -> None:
-        """Records before `start` may go (each key's newest stays). The owner of a topic's readers
-        calls this; nothing else removes a record."""
+    def retain(self, topic: str, start: Position, keep_newest: bool = False) -> None:
+        """Remove the records before `start`, but for each key's newest if `keep_newest`. The owner
+        of a topic's readers calls this; nothing else removes a record."""
+        ...
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Reads of this thread inside the `with` see one moment of all topics."""
         ...
 
     def size_bytes(self, topic: str) -> int:
