@@ -1,0 +1,486 @@
+"""Rookery against stable-baselines3: PPO on CartPole-v1, both measured in this one run.
+
+    python benchmarks/versus.py [--repeats 3] [--json]
+
+Three contenders take turns, strictly one process tree at a time, with a new seed every turn:
+
+  sb3        stable-baselines3, 64 environments, in an environment of its own (`sb3_cartpole.py`)
+  identical  `rookery train` with the same hyperparameters as sb3
+  defaults   `rookery train` as a user gets it, with a warm and with a cold compile cache
+
+Reported are medians, the individual values, and the four ratios the project promises. Seconds
+are this process's clock from Popen: for sb3 until it says it is solved, for Rookery until the
+whole command has exited. Only the standard library is used here.
+
+The exit code is 0 when everything ran, whatever the ratios; 1, with one line, when it did not.
+"""
+
+import argparse
+import json
+import math
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+SOLVED_RETURN = 475
+INSTALL_TIMEOUT_S = 3600.0
+RUN_TIMEOUT_S = 600.0
+
+TORCH = "torch==2.13.0"
+REQUIREMENTS = (TORCH, "stable-baselines3==2.9.2", "gymnasium==1.4.0")
+# Small and CUDA-free, but not reachable from everywhere. PyPI's wheel runs on a CPU too, though
+# on Linux not without its CUDA packages: `import torch` looks for their libraries.
+TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+
+# The values of sb3_cartpole.py and, after `schedule`, stable-baselines3's PPO defaults.
+IDENTICAL_HYPERPARAMETERS = {
+    "actors.rollout_steps": "64",
+    "algorithm.minibatch_size": "1024",
+    "algorithm.epochs": "6",
+    "algorithm.learning_rate": "2e-3",
+    "algorithm.schedule": "constant",
+    "algorithm.gamma": "0.99",
+    "algorithm.gae_lambda": "0.95",
+    "algorithm.clip": "0.2",
+    "algorithm.entropy_coef": "0.0",
+    "algorithm.value_coef": "0.5",
+    "algorithm.max_grad_norm": "0.5",
+}
+IDENTICAL = ("--actors", "1", "--envs-per-actor", "64") + tuple(
+    word for key, value in IDENTICAL_HYPERPARAMETERS.items() for word in ("--set", f"{key}={value}")
+)
+
+
+class BenchmarkError(Exception):
+    """Something could not be run; the message is one line that says what and why."""
+
+
+# --- one process, timed -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A process that ended by itself. Seconds count from just before Popen."""
+
+    returncode: int
+    stdout: str
+    last_error_line: str
+    first_line_s: float  # when the first line of stdout arrived
+    exit_s: float
+
+    def json(self, name: str) -> dict[str, Any]:
+        try:
+            result = json.loads(self.stdout)
+        except ValueError:
+            result = None
+        if not isinstance(result, dict):
+            raise BenchmarkError(f"{name} printed no JSON object: {self.stdout[:200]!r}")
+        return result
+
+
+def run(
+    name: str,
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    timeout_s: float = RUN_TIMEOUT_S,
+    accept: Sequence[int] = (0,),
+) -> Finished:
+    """Run one process to its end, and end its whole group if it outlives the time-out."""
+    with tempfile.TemporaryFile("w+", errors="replace") as stderr:
+        started_s = time.monotonic()
+        process = subprocess.Popen(
+            argv,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            start_new_session=True,
+        )
+        with killed_after(process, timeout_s) as timed_out:
+            assert process.stdout is not None
+            first_line = process.stdout.readline()
+            first_line_s = time.monotonic() - started_s
+            stdout = first_line + process.stdout.read()
+            process.wait()
+            exit_s = time.monotonic() - started_s
+        stderr.seek(0)
+        error_lines = [line.strip() for line in stderr if line.strip()]
+    last_error_line = error_lines[-1] if error_lines else "nothing on stderr"
+    if timed_out.is_set():
+        raise BenchmarkError(f"{name} did not end within {timeout_s:.0f} s: {last_error_line}")
+    if process.returncode not in accept:
+        raise BenchmarkError(f"{name} exited with {process.returncode}: {last_error_line}")
+    return Finished(process.returncode, stdout, last_error_line, first_line_s, exit_s)
+
+
+@contextmanager
+def killed_after(process: subprocess.Popen[str], timeout_s: float) -> Iterator[threading.Event]:
+    """Kill the process's group after the time-out, or when the block is left by an exception."""
+    timed_out = threading.Event()
+
+    def kill() -> None:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+
+    def on_timeout() -> None:
+        timed_out.set()
+        kill()
+
+    timer = threading.Timer(timeout_s, on_timeout)
+    timer.start()
+    try:
+        yield timed_out
+    finally:
+        timer.cancel()
+        kill()
+
+
+# --- the peer -----------------------------------------------------------------------------------
+
+
+def cache_dir() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rookery"
+
+
+def ensure_sb3_python() -> Path:
+    """The interpreter that has stable-baselines3; the first call installs it."""
+    venv = cache_dir() / "versus-venv"
+    python = venv / "bin" / "python"
+    stamp = venv / "installed.txt"  # written last: a half-made environment is made again
+    wanted = f"python {platform.python_version()}\n" + "\n".join(REQUIREMENTS) + "\n"
+    if stamp.exists() and stamp.read_text() == wanted and python.exists():
+        return python
+
+    say(f"installing {', '.join(REQUIREMENTS)} into {venv} (once; up to 3 GB, some minutes)")
+    install("venv", [sys.executable, "-m", "venv", "--clear", str(venv)])
+    pip = [str(python), "-m", "pip", "install", "--quiet"]
+    try:
+        install("torch", [*pip, "--no-deps", "--retries", "1", "--timeout", "15",
+                          "--index-url", TORCH_CPU_INDEX, TORCH])  # fmt: skip
+    except BenchmarkError as error:
+        say(f"no CPU-only torch from {TORCH_CPU_INDEX}, taking PyPI's ({error})")
+    install("packages", [*pip, *REQUIREMENTS])
+    stamp.write_text(wanted)
+    return python
+
+
+def install(name: str, argv: Sequence[str]) -> None:
+    run(f"installing {name}", argv, os.environ, timeout_s=INSTALL_TIMEOUT_S)
+
+
+@dataclass(frozen=True)
+class StableBaselines3:
+    python: Path
+
+    def _run(self, measure: str, steps: int, seed: int) -> tuple[Finished, dict[str, Any]]:
+        name = f"sb3 {measure} (seed {seed})"
+        script = str(HERE / "sb3_cartpole.py")
+        finished = run(
+            name,
+            [str(self.python), script, measure, "--steps", str(steps), "--seed", str(seed)]
+            + ["--until-return", str(SOLVED_RETURN)],
+            os.environ,
+        )
+        return finished, finished.json(name)
+
+    def versions(self) -> dict[str, str]:
+        """A short untimed run, which also brings torch into the system's file cache."""
+        versions: dict[str, str] = self._run("speed", steps=8192, seed=0)[1]["versions"]
+        return versions
+
+    def steps_per_s(self, steps: int, seed: int) -> float:
+        return float(self._run("speed", steps, seed)[1]["steps_per_s"])
+
+    def seconds_to_solve(self, budget_steps: int, seed: int) -> float:
+        finished, result = self._run("solve", budget_steps, seed)
+        return finished.first_line_s if result["solved"] else math.inf
+
+
+# --- Rookery ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Solved:
+    exit_s: float  # Popen to exit of the whole command: the harshest reading
+    wall_s: float  # what the command itself reports
+
+
+@dataclass(frozen=True)
+class Rookery:
+    home: Path  # holds the runs, and the empty compile caches of the cold runs
+
+    def _train(
+        self, name: str, *words: str, compile_cache: Path | None = None
+    ) -> tuple[Finished, dict[str, Any]]:
+        argv = [sys.executable, "-m", "rookery", "train", "CartPole-v1", "--json", *words]
+        env = os.environ | {"ROOKERY_HOME": str(self.home / "runs")}
+        if compile_cache is not None:
+            env["ROOKERY_COMPILE_CACHE"] = str(compile_cache)
+        # 3: a limit came before the return that was asked for
+        finished = run(name, argv, env, accept=(0, 3))
+        return finished, finished.json(name)
+
+    def steps_per_s(self, name: str, steps: int, seed: int, words: Sequence[str] = ()) -> float:
+        name = f"rookery {name} speed (seed {seed})"
+        _, result = self._train(name, "--steps", str(steps), "--seed", str(seed), *words)
+        return number(result, "steps_per_s", name)
+
+    def seconds_to_solve(self, seed: int, compile_cache: Path | None = None) -> Solved:
+        name = f"rookery solve (seed {seed})"
+        words = ("--until-return", str(SOLVED_RETURN), "--seed", str(seed))
+        finished, result = self._train(name, *words, compile_cache=compile_cache)
+        if finished.returncode == 3:
+            return Solved(math.inf, math.inf)
+        return Solved(finished.exit_s, number(result, "wall_s", name))
+
+    def seconds_to_solve_cold(self, seed: int) -> Solved:
+        with tempfile.TemporaryDirectory(prefix="compile-cache-", dir=self.home) as empty:
+            return self.seconds_to_solve(seed, compile_cache=Path(empty))
+
+
+def number(result: Mapping[str, Any], key: str, name: str) -> float:
+    value = result.get(key)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise BenchmarkError(f"{name}: no number {key!r} in its JSON, but {value!r}")
+    return float(value)
+
+
+# --- the comparison -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """One turn of every contender, all with the same seed."""
+
+    seed: int
+    sb3_steps_per_s: float
+    identical_steps_per_s: float
+    defaults_steps_per_s: float
+    sb3_solve_s: float
+    warm: Solved
+    cold: Solved
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measured quantity: a value per repeat; infinite seconds mean 'not solved'."""
+
+    key: str
+    label: str
+    values: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return median(self.values)
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Rookery's median over stable-baselines3's, with what we promise of it."""
+
+    key: str
+    label: str
+    value: float
+    target: float
+    at_least: bool  # otherwise at most
+
+    @property
+    def met(self) -> bool:
+        return self.value >= self.target if self.at_least else self.value <= self.target
+
+    @property
+    def promise(self) -> str:
+        return f"{'>=' if self.at_least else '<='} {self.target:g}"
+
+
+def measure(
+    sb3: StableBaselines3, rookery: Rookery, seed: int, sb3_steps: int, rookery_steps: int
+) -> Repeat:
+    """Every contender once, neighbours in time so that a slow minute hits all of them."""
+    return Repeat(
+        seed=seed,
+        sb3_steps_per_s=sb3.steps_per_s(sb3_steps, seed),
+        identical_steps_per_s=rookery.steps_per_s("identical", rookery_steps, seed, IDENTICAL),
+        defaults_steps_per_s=rookery.steps_per_s("defaults", rookery_steps, seed),
+        sb3_solve_s=sb3.seconds_to_solve(budget_steps=1_000_000, seed=seed),
+        warm=rookery.seconds_to_solve(seed),
+        cold=rookery.seconds_to_solve_cold(seed),
+    )
+
+
+def rows(repeats: Sequence[Repeat]) -> list[Row]:
+    def row(key: str, label: str, values: Iterator[float]) -> Row:
+        return Row(key, label, tuple(values))
+
+    return [
+        row("sb3_steps_per_s", "sb3, steps/s", (r.sb3_steps_per_s for r in repeats)),
+        row(
+            "identical_steps_per_s",
+            "rookery identical, steps/s",
+            (r.identical_steps_per_s for r in repeats),
+        ),
+        row(
+            "defaults_steps_per_s",
+            "rookery defaults, steps/s",
+            (r.defaults_steps_per_s for r in repeats),
+        ),
+        row("sb3_solve_s", "sb3, s to 475", (r.sb3_solve_s for r in repeats)),
+        row("warm_solve_s", "rookery warm, s to exit", (r.warm.exit_s for r in repeats)),
+        row("warm_wall_s", "rookery warm, own wall_s", (r.warm.wall_s for r in repeats)),
+        row("cold_solve_s", "rookery cold, s to exit", (r.cold.exit_s for r in repeats)),
+        row("cold_wall_s", "rookery cold, own wall_s", (r.cold.wall_s for r in repeats)),
+    ]
+
+
+def ratios(measured: Sequence[Row]) -> list[Ratio]:
+    median_of = {row.key: row.median for row in measured}
+
+    def ratio(key: str, label: str, over: str, target: float, at_least: bool) -> Ratio:
+        ours, theirs = median_of[key], median_of[over]
+        value = ours / theirs if math.isfinite(ours) else ours
+        return Ratio(key, label, value, target, at_least)
+
+    return [
+        ratio("identical_steps_per_s", "(a) steps/s, identical", "sb3_steps_per_s", 4.0, True),
+        ratio("defaults_steps_per_s", "(b) steps/s, defaults", "sb3_steps_per_s", 6.5, True),
+        ratio("warm_solve_s", "(b) seconds to 475, warm", "sb3_solve_s", 0.4, False),
+        ratio("cold_solve_s", "(b) seconds to 475, cold", "sb3_solve_s", 0.65, False),
+    ]
+
+
+# --- what is said -------------------------------------------------------------------------------
+
+
+def say(text: str) -> None:
+    print(f"versus: {text}", file=sys.stderr, flush=True)
+
+
+def shown(value: float) -> str:
+    if not math.isfinite(value):
+        return "not solved"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.2f}"
+
+
+def print_table(
+    measured: Sequence[Row], promised: Sequence[Ratio], versions: Mapping[str, str]
+) -> None:
+    said = ", ".join(f"{name} {version}" for name, version in versions.items())
+    print(f"PPO on CartPole-v1, {os.cpu_count()} cores, {said}\n")
+    print(f"{'':28}{'median':>12}   each repeat")
+    for row in measured:
+        each = "  ".join(f"{shown(value):>10}" for value in row.values)
+        print(f"{row.label:28}{shown(row.median):>12}   {each}")
+    print(f"\n{'rookery / sb3':28}{'ratio':>12}   promised")
+    for ratio in promised:
+        verdict = "met" if ratio.met else "NOT met"
+        print(f"{ratio.label:28}{shown(ratio.value):>12}   {ratio.promise:8} {verdict}")
+
+
+def as_json(
+    repeats: Sequence[Repeat],
+    measured: Sequence[Row],
+    promised: Sequence[Ratio],
+    versions: Mapping[str, str],
+) -> str:
+    def finite(value: float) -> float | None:
+        return value if math.isfinite(value) else None
+
+    return json.dumps(
+        {
+            "versions": dict(versions),
+            "cores": os.cpu_count(),
+            "seeds": [repeat.seed for repeat in repeats],
+            "measured": {
+                row.key: {
+                    "median": finite(row.median),
+                    "values": [finite(value) for value in row.values],
+                }
+                for row in measured
+            },
+            "ratios": {
+                ratio.key: {
+                    "label": ratio.label,
+                    "value": finite(ratio.value),
+                    "promised": ratio.promise,
+                    "met": ratio.met,
+                }
+                for ratio in promised
+            },
+        },
+        indent=2,
+    )
+
+
+def positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {value}")
+    return value
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0] if __doc__ else None,
+        epilog="Needs an otherwise idle machine: nothing else should run beside it.",
+    )
+    parser.add_argument("--repeats", type=positive, default=3, help="turns of each (default 3)")
+    parser.add_argument("--seed", type=int, default=1, help="of the first turn, then one more each")
+    parser.add_argument("--sb3-steps", type=positive, default=300_000, help="of a speed run")
+    parser.add_argument("--rookery-steps", type=positive, default=2_000_000, help="of a speed run")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    return parser.parse_args()
+
+
+def benchmark(args: argparse.Namespace, home: Path) -> None:
+    sb3, rookery = StableBaselines3(ensure_sb3_python()), Rookery(home)
+    say("warming up both, untimed")
+    versions = {"python": platform.python_version(), **sb3.versions()}
+    rookery.seconds_to_solve(seed=args.seed + args.repeats)
+
+    repeats = []
+    for seed in range(args.seed, args.seed + args.repeats):
+        say(f"repeat {len(repeats) + 1} of {args.repeats}")
+        repeats.append(measure(sb3, rookery, seed, args.sb3_steps, args.rookery_steps))
+    measured = rows(repeats)
+    promised = ratios(measured)
+    if args.json:
+        print(as_json(repeats, measured, promised, versions))
+    else:
+        print_table(measured, promised, versions)
+
+
+def main() -> int:
+    args = parse_args()
+    home = Path(tempfile.mkdtemp(prefix="rookery-versus-"))
+    try:
+        benchmark(args, home)
+    except BenchmarkError as error:
+        say(f"failed: {error}")
+        return 1
+    except OSError as error:
+        say(f"failed: {error}")
+        return 1
+    except KeyboardInterrupt:
+        say("interrupted")
+        return 130
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

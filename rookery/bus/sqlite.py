@@ -1,0 +1,342 @@
+"""The embedded bus: one SQLite file, many processes, nothing to install.
+
+Each topic has a table of records and a row in `topics` with its head, so an offset is never given
+twice even when every record was removed. Payloads are the last column: reading headers does not
+touch them. Readers and blocked publishers look again every 0.3 ms at first and, the longer they
+wait, more rarely, up to 1.5 ms: a few percent of a core and no broker to wake them.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from rookery.bus import Outgoing, Position, Record, embedded
+from rookery.bus.sqlite_file import SqliteFile
+from rookery.errors import BusFull
+
+T = TypeVar("T")
+
+SCHEMA = """
+CREATE TABLE topics (
+    name TEXT PRIMARY KEY, id INTEGER NOT NULL, head INTEGER NOT NULL,
+    floor INTEGER NOT NULL, bytes INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE newest (
+    topic INTEGER NOT NULL, key TEXT NOT NULL, offset INTEGER NOT NULL, headers TEXT NOT NULL,
+    PRIMARY KEY (topic, key)
+) WITHOUT ROWID
+"""
+LONGEST_PAUSE_S = 0.0015
+PAUSE_SHARE = 0.05  # of the time waited so far: waiting adds at most this much to any wait
+POLL_BYTES = 32 << 20  # one poll stops after this much, so that it neither hogs memory nor the WAL
+REMOVE_BYTES = 32 << 20  # removed in one transaction, so that publishers are not held up for long
+REMOVE_RECORDS = 1024
+HEADERS_AT_ONCE = 1024
+
+_encode_headers = msgspec.json.Encoder().encode
+_decode_headers = msgspec.json.Decoder(dict[str, str]).decode
+
+
+class _Topic(NamedTuple):
+    """A row of `topics`. All records from `floor` to `head` are kept, and few below the floor."""
+
+    id: int
+    head: int
+    floor: int
+    bytes: int
+
+
+class SqliteBus:
+    """Topics in a file. `limits` bounds a topic's kept payload bytes for this bus's publishers."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        limits: Mapping[str, int] | None = None,
+        poll_interval_s: float = 0.0003,
+        read_only: bool = False,
+    ) -> None:
+        self._file = SqliteFile(path, SCHEMA, read_only)
+        self._limits = dict(limits or {})
+        self._poll_interval_s = poll_interval_s
+
+    def publish(self, messages: Sequence[Outgoing], timeout_s: float = 60.0) -> list[int]:
+        needed = embedded.needed_bytes(messages, self._limits)
+        rows = [(m, _encode_headers(m.headers).decode()) for m in messages]
+        deadline = time.monotonic() + timeout_s
+
+        def append(db: sqlite3.Connection) -> list[int] | None:
+            return _append(db, rows, needed) if self._lacking(db, needed) is None else None
+
+        def has_room(db: sqlite3.Connection) -> bool:
+            return self._lacking(db, needed) is None
+
+        def full(db: sqlite3.Connection) -> BusFull:
+            topic = self._lacking(db, needed) or bounded  # room may have come this moment
+            kept = _topic(db, topic).bytes
+            return embedded.full(topic, kept, needed[topic], self._limits[topic], timeout_s)
+
+        while True:
+            offsets = self._file.write(append, deadline - time.monotonic())
+            if offsets is not None:
+                return offsets
+            if not self._wait(lambda: self._file.read(has_room), deadline):
+                raise self._file.read(full)
+
+    def subscribe(self, topic: str, start: Position | str) -> SqliteSubscription:
+        def first(db: sqlite3.Connection) -> int:
+            row = _topic(db, topic)
+            lowest = embedded.start_offset(start, row.head)
+            return _first_kept(db, row, lowest)
+
+        return SqliteSubscription(self, topic, self._file.read(first))
+
+    def newest(self, topic: str, key: str) -> Record | None:
+        def query(db: sqlite3.Connection) -> Record | None:
+            row = _topic(db, topic)
+            found = db.execute(
+                "SELECT offset FROM newest WHERE topic = ? AND key = ?", (row.id, key)
+            ).fetchall()
+            if not found:
+                return None
+            records = _records(db, topic, row.id, found[0][0], found[0][0] + 1, 1)
+            return records[0] if records else None
+
+        return self._file.read(query)
+
+    def newest_headers(self, topic: str) -> dict[str, dict[str, str]]:
+        rows = self._file.read(
+            lambda db: db.execute(
+                "SELECT key, headers FROM newest WHERE topic = ?", (_topic(db, topic).id,)
+            ).fetchall()
+        )
+        return {key: _decode_headers(headers) for key, headers in rows}
+
+    def headers(self, topic: str, start: Position) -> Iterator[dict[str, str]]:
+        first = max(0, embedded.only_offset(start))
+        return self._headers(self._read_topic(topic), first)
+
+    def _headers(self, row: _Topic, start: int) -> Iterator[dict[str, str]]:
+        """In portions, so that no read transaction stays open while the caller thinks."""
+        sql = (
+            f"SELECT offset, headers FROM records_{row.id} "
+            f"WHERE offset >= ? AND offset < ? ORDER BY offset LIMIT {HEADERS_AT_ONCE}"
+        )
+
+        def portion(db: sqlite3.Connection) -> list[tuple[int, str]]:
+            return db.execute(sql, (start, row.head)).fetchall()
+
+        while start < row.head:
+            rows = self._file.read(portion)
+            yield from (_decode_headers(headers) for _, headers in rows)
+            start = rows[-1][0] + 1 if rows else row.head
+
+    def end(self, topic: str) -> Position:
+        return (self._read_topic(topic).head,)
+
+    def retain(self, topic: str, start: Position, keep_newest: bool = False) -> None:
+        stop = embedded.only_offset(start)
+
+        def removable(db: sqlite3.Connection) -> bool:
+            return bool(_removable(db, _topic(db, topic), stop, keep_newest, 1))
+
+        def remove(db: sqlite3.Connection) -> None:
+            _remove(db, topic, stop, keep_newest)
+
+        while self._file.read(removable):
+            self._file.write(remove, 60.0)
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        return self._file.snapshot()
+
+    def size_bytes(self, topic: str) -> int:
+        return self._read_topic(topic).bytes
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _read_topic(self, topic: str) -> _Topic:
+        return self._file.read(lambda db: _topic(db, topic))
+
+    def _lacking(self, db: sqlite3.Connection, needed: Mapping[str, int]) -> str | None:
+        """A topic without room for what it is to get."""
+        for topic, size in needed.items():
+            if topic in self._limits and _topic(db, topic).bytes + size > self._limits[topic]:
+                return topic
+        return None
+
+    def _wait(self, probe: Callable[[], T], deadline: float) -> T:
+        """The first result of `probe` that is true, or its last one when the time is up."""
+        began = time.monotonic()
+        while True:
+            result = probe()
+            now = time.monotonic()
+            if result or now >= deadline:
+                return result
+            patient = min(LONGEST_PAUSE_S, PAUSE_SHARE * (now - began))
+            time.sleep(min(deadline - now, max(self._poll_interval_s, patient)))
+
+
+class SqliteSubscription:
+    """A reader of a SqliteBus; one thread at a time."""
+
+    def __init__(self, bus: SqliteBus, topic: str, first: int) -> None:
+        self._bus = bus
+        self._topic = topic
+        self._next = first
+
+    def poll(self, timeout_s: float, limit: int = 256) -> list[Record]:
+        """The next records; inside a snapshot nothing new can come, so it does not wait."""
+        embedded.check_limit(limit)
+        wait_s = 0.0 if self._bus._file.in_snapshot() else timeout_s
+        records = self._bus._wait(lambda: self._take(limit), time.monotonic() + wait_s)
+        if records:
+            self._next = records[-1].offset + 1
+        return records
+
+    def position(self) -> Position:
+        return (self._next,)
+
+    def lag(self) -> int:
+        def count(db: sqlite3.Connection) -> int:
+            row = _topic(db, self._topic)
+            if self._next >= row.floor:
+                return row.head - self._next
+            sql = f"SELECT count(*) FROM records_{row.id} WHERE offset >= ? AND offset < ?"
+            below = db.execute(sql, (self._next, row.floor)).fetchall()[0][0]
+            return int(row.head - row.floor + below)
+
+        return self._bus._file.read(count)
+
+    def _take(self, limit: int) -> list[Record]:
+        """Up to `limit` records that are there."""
+
+        def query(db: sqlite3.Connection) -> tuple[int, list[Record]]:
+            row = _topic(db, self._topic)
+            if self._next >= row.head:
+                return self._next, []
+            records = _records(db, self._topic, row.id, self._next, row.head, limit)
+            return row.head, records
+
+        head, records = self._bus._file.read(query)
+        if not records:  # retention took all that was left to read
+            self._next = head
+        return records
+
+
+def _topic(db: sqlite3.Connection, name: str) -> _Topic:
+    """The topic's row; zeros when nothing was ever published to it."""
+    sql = "SELECT id, head, floor, bytes FROM topics WHERE name = ?"
+    rows = db.execute(sql, (name,)).fetchall()
+    return _Topic(*rows[0]) if rows else _Topic(0, 0, 0, 0)
+
+
+def _records(
+    db: sqlite3.Connection, topic: str, topic_id: int, start: int, stop: int, limit: int
+) -> list[Record]:
+    """The kept records of `start` to `stop`, up to `limit` of them or POLL_BYTES."""
+    if not topic_id:
+        return []
+    cursor = db.execute(
+        f"SELECT offset, key, headers, payload, time_s FROM records_{topic_id} "
+        f"WHERE offset >= ? AND offset < ? ORDER BY offset LIMIT ?",
+        (start, stop, limit),
+    )
+    records: list[Record] = []
+    size = 0
+    for offset, key, headers, payload, time_s in cursor:
+        records.append(Record(topic, 0, offset, key, _decode_headers(headers), payload, time_s))
+        size += len(payload)
+        if size >= POLL_BYTES:
+            break
+    cursor.close()
+    return records
+
+
+def _first_kept(db: sqlite3.Connection, row: _Topic, lowest: int) -> int:
+    """The oldest kept offset from `lowest` on, or the head."""
+    if lowest >= row.floor:
+        return lowest
+    sql = f"SELECT min(offset) FROM records_{row.id} WHERE offset >= ?"
+    found = db.execute(sql, (lowest,)).fetchall()[0][0]
+    return row.head if found is None else int(found)
+
+
+def _append(
+    db: sqlite3.Connection, rows: Sequence[tuple[Outgoing, str]], needed: Mapping[str, int]
+) -> list[int]:
+    """Insert the messages, each with its encoded headers, and move their topics' heads."""
+    now = time.time()
+    topics = {name: _ensure_topic(db, name) for name in needed}
+    heads = {name: topic.head for name, topic in topics.items()}
+    newest: dict[tuple[int, str], tuple[int, str]] = {}
+    offsets = []
+    for message, headers in rows:
+        topic_id, offset = topics[message.topic].id, heads[message.topic]
+        db.execute(
+            f"INSERT INTO records_{topic_id} VALUES (?, ?, ?, ?, ?)",
+            (offset, now, message.key, headers, message.payload),
+        )
+        newest[topic_id, message.key] = (offset, headers)
+        heads[message.topic] = offset + 1
+        offsets.append(offset)
+    db.executemany(
+        "INSERT OR REPLACE INTO newest VALUES (?, ?, ?, ?)",
+        [(*where, *what) for where, what in newest.items()],
+    )
+    db.executemany(
+        "UPDATE topics SET head = ?, bytes = bytes + ? WHERE name = ?",
+        [(heads[name], size, name) for name, size in needed.items()],
+    )
+    return offsets
+
+
+def _ensure_topic(db: sqlite3.Connection, name: str) -> _Topic:
+    """The topic's row, made with its table at first use. A topic is never removed."""
+    topic = _topic(db, name)
+    if topic.id:
+        return topic
+    topic = _Topic(db.execute("SELECT count(*) FROM topics").fetchall()[0][0] + 1, 0, 0, 0)
+    db.execute("INSERT INTO topics VALUES (?, ?, ?, ?, ?)", (name, *topic))
+    db.execute(
+        f"CREATE TABLE records_{topic.id} (offset INTEGER PRIMARY KEY, time_s REAL NOT NULL, "
+        f"key TEXT NOT NULL, headers TEXT NOT NULL, payload BLOB NOT NULL)"
+    )
+    return topic
+
+
+def _removable(
+    db: sqlite3.Connection, topic: _Topic, stop: int, keep_newest: bool, limit: int
+) -> list[tuple[int, int]]:
+    """Offsets and payload sizes of the oldest records before `stop` that may go."""
+    if not topic.id:
+        return []
+    spared = "AND offset NOT IN (SELECT offset FROM newest WHERE topic = ?)" if keep_newest else ""
+    sql = (
+        f"SELECT offset, length(payload) FROM records_{topic.id} "
+        f"WHERE offset < ? {spared} ORDER BY offset LIMIT {limit}"
+    )
+    return db.execute(sql, (stop, topic.id) if keep_newest else (stop,)).fetchall()
+
+
+def _remove(db: sqlite3.Connection, name: str, stop: int, keep_newest: bool) -> None:
+    """Remove the oldest removable records, REMOVE_BYTES of them or a little more."""
+    topic = _topic(db, name)
+    removed = 0
+    floor = topic.floor
+    for offset, size in _removable(db, topic, stop, keep_newest, REMOVE_RECORDS):
+        db.execute(f"DELETE FROM records_{topic.id} WHERE offset = ?", (offset,))
+        removed += size
+        floor = max(floor, offset + 1)
+        if removed >= REMOVE_BYTES:
+            break
+    db.execute(
+        "UPDATE topics SET floor = ?, bytes = bytes - ? WHERE name = ?", (floor, removed, name)
+    )

@@ -1,0 +1,288 @@
+"""The binary messages: fragments of experience and weights.
+
+    prefix   magic "RKRY", schema u8, kind u8, two zero bytes, header length u32, CRC-32 u32
+    header   msgpack: the typed header and, for a fragment, the list of its arrays
+    body     raw array buffers, each aligned to 64 bytes from the start; safetensors for weights
+
+Decoding copies nothing: arrays are read-only views of the payload. Everything that a header claims
+(version, sizes, dtypes, shapes, their sum) is checked against the bytes at hand before a buffer is
+touched, so bytes from anywhere give a valid message or a MessageError, and never an allocation
+larger than the payload.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from rookery.errors import MessageError
+from rookery.messages import SCHEMA, WeightsVersion
+
+MAGIC = b"RKRY"
+FRAGMENT, WEIGHTS = 1, 2
+ALIGN = 64
+MAX_HEADER_BYTES = 4 << 20
+MAX_ARRAYS = 256
+MAX_RANK = 8
+DTYPES = frozenset(
+    "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 float32 float64".split()
+)
+
+_PREFIX = struct.Struct("<4sBBxxII")
+
+Arrays = dict[str, np.ndarray]
+
+
+class Episode(msgspec.Struct, frozen=True, array_like=True):
+    """An episode that ended inside a fragment."""
+
+    seat: str
+    total_reward: float  # raw, undiscounted
+    length: int
+
+
+class FragmentHeader(msgspec.Struct, frozen=True, kw_only=True):
+    """What a fragment says of itself."""
+
+    run: str
+    policy: str
+    actor: str  # index.incarnation
+    sequence: int  # 0, 1, 2 ... within the incarnation
+    first_step: int  # agent steps of this incarnation before this fragment
+    steps: int  # agent steps in it: the valid ones
+    version: WeightsVersion  # the weights that acted, the same for every step
+    seats: tuple[str, ...]  # names for the numbers in `seat`
+    players: tuple[str, ...]  # kinds of player for the numbers in `player`
+    episodes: tuple[Episode, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """T x B steps of experience of one policy from one actor. A lane is a seat of a slot."""
+
+    header: FragmentHeader
+    observation: Arrays  # leaf -> (T+1, B, ...), raw
+    action: np.ndarray  # (T, B, ...): as the policy sampled it, before squashing or clipping
+    reward: np.ndarray  # (T, B) float32, raw
+    terminated: np.ndarray  # (T, B) bool
+    truncated: np.ndarray  # (T, B) bool
+    valid: np.ndarray  # (T, B) bool: False on rows that only reset a slot
+    log_prob: np.ndarray  # (T, B) float32 of the behaviour; NaN where it is unknown
+    seat: np.ndarray  # (B,) uint8
+    player: np.ndarray  # (B,) uint8
+    mask: np.ndarray | None = None  # (T+1, B, actions) bool, True where legal
+    state: Arrays = field(default_factory=dict)  # (B, ...) the player's state at the first step
+
+
+class WeightsHeader(msgspec.Struct, frozen=True, kw_only=True):
+    run: str
+    policy: str
+    version: WeightsVersion
+    env_steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Everything that a policy needs to act: parameters and normalisation statistics."""
+
+    header: WeightsHeader
+    arrays: Arrays
+
+
+class _ArrayHeader(msgspec.Struct, frozen=True, array_like=True):
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class _FragmentFrame(msgspec.Struct, frozen=True, kw_only=True):
+    fragment: FragmentHeader
+    arrays: tuple[_ArrayHeader, ...]
+
+
+class _WeightsFrame(msgspec.Struct, frozen=True, kw_only=True):
+    weights: WeightsHeader
+
+
+_msgpack = msgspec.msgpack.Encoder()
+_fragment_decoder = msgspec.msgpack.Decoder(_FragmentFrame)
+_weights_decoder = msgspec.msgpack.Decoder(_WeightsFrame)
+
+
+def encode_fragment(fragment: Fragment) -> bytes:
+    named = _named_arrays(fragment)
+    frame = _FragmentFrame(
+        fragment=fragment.header,
+        arrays=tuple(_ArrayHeader(n, a.dtype.name, a.shape) for n, a in named),
+    )
+    header = _msgpack.encode(frame)
+    chunks: list[Any] = [header]
+    offset = _PREFIX.size + len(header)
+    for _, array in named:
+        padding = -offset % ALIGN
+        chunks.append(bytes(padding))
+        contiguous = np.ascontiguousarray(array)
+        chunks.append(contiguous.reshape(-1).view(np.uint8).data if array.size else b"")
+        offset += padding + array.nbytes
+    return _frame(FRAGMENT, len(header), chunks)
+
+
+def decode_fragment(payload: bytes) -> Fragment:
+    frame, offset = _open(payload, FRAGMENT, _fragment_decoder)
+    if len(frame.arrays) > MAX_ARRAYS:
+        raise MessageError(f"{len(frame.arrays)} arrays in one fragment, over {MAX_ARRAYS}")
+    arrays: Arrays = {}
+    for entry in frame.arrays:
+        offset += -offset % ALIGN
+        arrays[entry.name] = array = _view(payload, offset, entry)
+        offset += array.nbytes
+    if offset != len(payload):
+        raise MessageError(f"{len(payload)} bytes where the header says {offset}")
+    if len(arrays) != len(frame.arrays):
+        raise MessageError("an array is named twice")
+    return _assemble(frame.fragment, arrays)
+
+
+def encode_weights(weights: Weights) -> bytes:
+    header = _msgpack.encode(_WeightsFrame(weights=weights.header))
+    return _frame(WEIGHTS, len(header), [header, safetensors.numpy.save(weights.arrays)])
+
+
+def decode_weights(payload: bytes) -> Weights:
+    frame, offset = _open(payload, WEIGHTS, _weights_decoder)
+    return Weights(frame.weights, load_safetensors(payload[offset:]))
+
+
+def load_safetensors(body: bytes) -> Arrays:
+    """Parse safetensors bytes; anything else is a MessageError."""
+    try:
+        return safetensors.numpy.load(body)
+    except (safetensors.SafetensorError, KeyError, ValueError, TypeError) as error:
+        raise MessageError(f"not valid safetensors: {error}") from error
+
+
+def _frame(kind: int, header_bytes: int, chunks: list[Any]) -> bytes:
+    crc = 0
+    for chunk in chunks:
+        crc = zlib.crc32(chunk, crc)
+    return b"".join([_PREFIX.pack(MAGIC, SCHEMA, kind, header_bytes, crc), *chunks])
+
+
+def _open(payload: bytes, kind: int, decoder: Any) -> tuple[Any, int]:
+    if len(payload) < _PREFIX.size:
+        raise MessageError(f"{len(payload)} bytes are too few for a message")
+    magic, schema, found, header_bytes, crc = _PREFIX.unpack_from(payload)
+    if magic != MAGIC:
+        raise MessageError("not a Rookery message")
+    if schema != SCHEMA:
+        raise MessageError(f"schema version {schema} of a message; this Rookery reads {SCHEMA}")
+    if found != kind:
+        raise MessageError(f"a message of kind {found} where {kind} was expected")
+    body_at = _PREFIX.size + header_bytes
+    if header_bytes > MAX_HEADER_BYTES or body_at > len(payload):
+        raise MessageError(f"a header of {header_bytes} bytes in a message of {len(payload)}")
+    view = memoryview(payload)
+    if payload[6:8] != b"\0\0" or zlib.crc32(view[_PREFIX.size :]) != crc:
+        raise MessageError("the checksum does not match: the message was damaged")
+    try:
+        return decoder.decode(view[_PREFIX.size : body_at]), body_at
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MessageError(f"not a valid header: {error}") from error
+
+
+def _view(payload: bytes, offset: int, entry: _ArrayHeader) -> np.ndarray:
+    if entry.dtype not in DTYPES:
+        raise MessageError(f"array {entry.name!r} has the unsupported dtype {entry.dtype!r}")
+    if len(entry.shape) > MAX_RANK or any(n < 0 for n in entry.shape):
+        raise MessageError(f"array {entry.name!r} has the impossible shape {entry.shape}")
+    count = 1
+    for n in entry.shape:
+        count *= n
+    if offset + count * np.dtype(entry.dtype).itemsize > len(payload):
+        raise MessageError(f"array {entry.name!r} of shape {entry.shape} does not fit its message")
+    return np.frombuffer(payload, entry.dtype, count, min(offset, len(payload))).reshape(
+        entry.shape
+    )
+
+
+_FIELDS = "action reward terminated truncated valid log_prob seat player".split()
+
+
+def _named_arrays(fragment: Fragment) -> list[tuple[str, np.ndarray]]:
+    named = [(f"observation/{leaf}", array) for leaf, array in fragment.observation.items()]
+    named += [(name, getattr(fragment, name)) for name in _FIELDS]
+    if fragment.mask is not None:
+        named.append(("mask", fragment.mask))
+    return named + [(f"state/{leaf}", array) for leaf, array in fragment.state.items()]
+
+
+def _assemble(header: FragmentHeader, arrays: Arrays) -> Fragment:
+    observation: Arrays = {}
+    state: Arrays = {}
+    plain: dict[str, Any] = {}
+    for name, array in arrays.items():
+        group, slash, leaf = name.partition("/")
+        if slash and group == "observation":
+            observation[leaf] = array
+        elif slash and group == "state":
+            state[leaf] = array
+        elif name in _FIELDS or name == "mask":
+            plain[name] = array
+        else:
+            raise MessageError(f"unknown array {name!r} in a fragment")
+    missing = [name for name in _FIELDS if name not in plain]
+    if missing:
+        raise MessageError(f"a fragment without {', '.join(missing)}")
+    fragment = Fragment(header, observation, **plain, state=state)
+    _check_shapes(fragment)
+    return fragment
+
+
+def _check_shapes(fragment: Fragment) -> None:
+    """T and B agree everywhere, flags are flags, and the header's count is the mask's."""
+    shape = fragment.reward.shape
+    if len(shape) != 2:
+        raise MessageError(f"a reward of shape {shape}, not (T, B)")
+    steps, lanes = shape
+    for name in ("terminated", "truncated", "valid"):
+        array = getattr(fragment, name)
+        if array.shape != shape or array.dtype != np.bool_:
+            raise MessageError(f"{name} is {array.dtype}{array.shape}, not bool{shape}")
+    for name in ("reward", "log_prob"):
+        array = getattr(fragment, name)
+        if array.shape != shape or array.dtype != np.float32:
+            raise MessageError(f"{name} is {array.dtype}{array.shape}, not float32{shape}")
+    for name in ("seat", "player"):
+        array = getattr(fragment, name)
+        if array.shape != (lanes,) or array.dtype != np.uint8:
+            raise MessageError(f"{name} is {array.dtype}{array.shape}, not uint8({lanes},)")
+    if fragment.action.shape[:2] != shape:
+        raise MessageError(f"action has shape {fragment.action.shape}, not {shape} + ...")
+    ahead = (steps + 1, lanes)
+    if fragment.mask is not None and (
+        fragment.mask.ndim != 3
+        or fragment.mask.shape[:2] != ahead
+        or fragment.mask.dtype != np.bool_
+    ):
+        raise MessageError(f"mask has shape {fragment.mask.shape}, not {ahead} + (actions,)")
+    for leaf, array in fragment.observation.items():
+        if array.shape[:2] != ahead:
+            raise MessageError(f"observation {leaf!r} has shape {array.shape}, not {ahead} + ...")
+    for leaf, array in fragment.state.items():
+        if array.shape[:1] != (lanes,):
+            raise MessageError(f"state {leaf!r} has shape {array.shape}, not ({lanes},) + ...")
+    header = fragment.header
+    if header.steps != int(np.count_nonzero(fragment.valid)):
+        raise MessageError(f"the header counts {header.steps} steps, its valid rows differ")
+    if header.sequence < 0 or header.first_step < 0:
+        raise MessageError("a sequence number or step count below 0")
+    for numbers, names in ((fragment.seat, header.seats), (fragment.player, header.players)):
+        if lanes and int(numbers.max()) >= len(names):
+            raise MessageError("a lane names a seat or a kind of player that is not listed")

@@ -1,0 +1,285 @@
+"""Every record that crosses a process, with its topic and its producer -> consumer.
+
+    experiences        Fragment, ActorJoined                       actor -> learner
+                       ActorLeft                                   controller -> learner
+    model_updates      Weights, Credits                            learner -> actors
+    commands.control   Command                                     people, scripts -> controller
+    events             Event                                       controller, workers -> everyone
+    metrics.training   TrainingMetrics                             learner -> everyone
+    metrics.actors     ActorMetrics                                actor -> everyone
+
+Fragments and weights are binary and live in `rookery.codec`; everything here is JSON that a person
+can read with any tool. Decoding into the type is the validation.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from rookery.errors import MessageError
+
+SCHEMA = 1
+
+EXPERIENCES = "experiences"
+MODEL_UPDATES = "model_updates"
+COMMANDS = "commands.control"
+EVENTS = "events"
+METRICS_TRAINING = "metrics.training"
+METRICS_ACTORS = "metrics.actors"
+
+CREDITS_KEY = "credits"
+
+MAX_JSON_BYTES = 4 << 20
+
+
+class WeightsVersion(NamedTuple):
+    """Which weights: the number grows with each update, the generation with each learner start."""
+
+    generation: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.generation}.{self.number}"
+
+
+class ActorId(NamedTuple):
+    """One life of one actor; a restarted actor is a new incarnation."""
+
+    index: int
+    incarnation: int
+
+    def __str__(self) -> str:
+        return f"{self.index}.{self.incarnation}"
+
+    @classmethod
+    def parse(cls, text: str) -> ActorId:
+        index, _, incarnation = text.partition(".")
+        return cls(int(index), int(incarnation))
+
+
+def new_id() -> str:
+    return uuid.uuid4().hex
+
+
+class _Json(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of the JSON records: schema version and time."""
+
+    schema: int = SCHEMA
+    time_s: float = msgspec.field(default_factory=time.time)
+
+
+# --- actor <-> learner ---------------------------------------------------------------------------
+
+
+class ActorJoined(_Json, frozen=True, kw_only=True, tag="joined"):
+    """An actor is ready to play under a learner's generation; its earlier credits are void."""
+
+    actor: str
+    generation: int
+    next_sequence: int  # the sequence number its next fragment will have
+
+
+class ActorLeft(_Json, frozen=True, kw_only=True, tag="left"):
+    """An incarnation is gone for good; whatever it published stands before this record."""
+
+    actor: str
+
+
+class Credits(_Json, frozen=True, kw_only=True, tag="credits"):
+    """Admission control: how far each actor may play. Cumulative, so the newest is enough."""
+
+    generation: int
+    upto: dict[str, int]  # actor -> it may play fragments with a sequence below this
+
+
+# --- commands ------------------------------------------------------------------------------------
+
+
+class _Command(_Json, frozen=True, kw_only=True):
+    run: str
+    id: str = msgspec.field(default_factory=new_id)
+    author: str = ""
+    reason: str = ""
+
+
+class CreateRun(_Command, frozen=True, kw_only=True, tag="create_run"):
+    config: dict[str, Any]
+
+
+class StartRun(_Command, frozen=True, kw_only=True, tag="start_run"):
+    """Make the desired state `running`; on a run that stopped it resumes from the checkpoint."""
+
+
+class StopRun(_Command, frozen=True, kw_only=True, tag="stop_run"):
+    """Make the desired state `stopped`, after a checkpoint."""
+
+
+class DeleteRun(_Command, frozen=True, kw_only=True, tag="delete_run"):
+    """Forget a run that does not run, and remove its files."""
+
+
+Command = CreateRun | StartRun | StopRun | DeleteRun
+
+
+# --- events --------------------------------------------------------------------------------------
+
+
+class _Event(_Json, frozen=True, kw_only=True):
+    run: str
+
+
+class CommandAccepted(_Event, frozen=True, kw_only=True, tag="command_accepted"):
+    command: str
+
+
+class CommandRejected(_Event, frozen=True, kw_only=True, tag="command_rejected"):
+    command: str
+    why: str
+
+
+class RunOwned(_Event, frozen=True, kw_only=True, tag="run_owned"):
+    """A controller took the run's lease."""
+
+    pid: int
+
+
+class WorkerStarting(_Event, frozen=True, kw_only=True, tag="worker_starting"):
+    """Written before the process exists, so that an incarnation is never used twice."""
+
+    kind: str  # "actor" or "learner"
+    index: int
+    incarnation: int
+
+
+class WorkerStarted(_Event, frozen=True, kw_only=True, tag="worker_started"):
+    kind: str
+    index: int
+    incarnation: int
+    pid: int
+
+
+class WorkerFailed(_Event, frozen=True, kw_only=True, tag="worker_failed"):
+    """A worker's own account of what went wrong, written by itself before it exits."""
+
+    kind: str
+    index: int
+    incarnation: int
+    error: str  # one line
+    detail: str = ""  # the traceback of the user's own code, where there is one
+    final: bool = False  # another try can't help
+
+
+class WorkerExited(_Event, frozen=True, kw_only=True, tag="worker_exited"):
+    kind: str
+    index: int
+    incarnation: int
+    code: int  # negative: the signal that ended it
+    expected: bool = False
+
+
+class CheckpointSaved(_Event, frozen=True, kw_only=True, tag="checkpoint_saved"):
+    name: str
+    env_steps: int
+
+
+class CheckpointDamaged(_Event, frozen=True, kw_only=True, tag="checkpoint_damaged"):
+    name: str
+    why: str
+
+
+class RunEnded(_Event, frozen=True, kw_only=True, tag="run_ended"):
+    """The learner or the controller says how this stretch of the run ended."""
+
+    status: str  # solved, finished, limited, stopped, failed
+    reason: str
+
+
+Event = (
+    CommandAccepted
+    | CommandRejected
+    | RunOwned
+    | WorkerStarting
+    | WorkerStarted
+    | WorkerFailed
+    | WorkerExited
+    | CheckpointSaved
+    | CheckpointDamaged
+    | RunEnded
+)
+
+
+# --- metrics -------------------------------------------------------------------------------------
+
+
+class LedgerSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The learner's count of agent steps, as of `position` in `experiences`."""
+
+    trained: int
+    dropped: dict[str, int]
+    pending: int  # received, waiting in a half-built batch
+    position: tuple[int, ...]
+    seen: dict[str, int]  # actor -> agent steps received from it
+    duplicates: int = 0  # fragments that arrived twice and were ignored
+    gaps: int = 0  # fragments that should have come and did not
+
+
+class TrainingMetrics(_Json, frozen=True, kw_only=True, tag="training"):
+    """What the learner did since its last report."""
+
+    run: str
+    policy: str
+    generation: int
+    updates: int
+    env_steps: int
+    train_s: float  # since the first environment step, over all lives of the run
+    steps_per_s: float  # steady: since the first update of this life, compile time excluded
+    recent_steps_per_s: float
+    episodes: int
+    mean_return_100: float | None
+    mean_length_100: float | None
+    lag_mean: float
+    lag_max: int  # the largest lag of any fragment trained in this life
+    ledger: LedgerSummary
+    values: dict[str, float | None]  # losses and diagnostics; None where a value was not finite
+
+
+class ActorMetrics(_Json, frozen=True, kw_only=True, tag="actor"):
+    """How an actor is doing."""
+
+    run: str
+    actor: str
+    fragments: int
+    agent_steps: int
+    steps_per_s: float
+    waiting_share: float  # of the time since the last report, spent waiting for credits
+    doing: str  # waiting, playing
+
+
+JsonMessage = (
+    ActorJoined | ActorLeft | Credits | Command | Event | TrainingMetrics | ActorMetrics
+)
+
+_encoder = msgspec.json.Encoder()
+_T = TypeVar("_T")
+
+
+def encode_json(message: JsonMessage) -> bytes:
+    return _encoder.encode(message)
+
+
+def decode_json(payload: bytes, kind: type[_T] | Any) -> _T:
+    """Decode into `kind`, a record type or a union of them; anything else is a MessageError."""
+    if len(payload) > MAX_JSON_BYTES:
+        raise MessageError(f"a JSON message of {len(payload)} bytes is over {MAX_JSON_BYTES}")
+    try:
+        message = msgspec.json.decode(payload, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MessageError(f"not a valid message: {error}") from error
+    schema = getattr(message, "schema", SCHEMA)
+    if schema != SCHEMA:
+        raise MessageError(f"schema version {schema} of a message; this Rookery reads {SCHEMA}")
+    return message  # type: ignore[no-any-return]

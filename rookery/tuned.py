@@ -1,0 +1,91 @@
+"""Defaults that were measured to learn, per environment and algorithm.
+
+`rookery train NAME` starts from these; every value can be overridden. An environment that is not
+listed gets the general defaults of its kind in `rookery.config`.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+_PPO: dict[str, dict[str, Any]] = {
+    "CartPole-v1": {
+        "actors": {"envs_per_actor": 128, "rollout_steps": 32},
+        "algorithm": {"learning_rate": 2e-3, "epochs": 4, "minibatch_size": 512, "gae_lambda": 0.9},
+    },
+    "Acrobot-v1": {
+        "actors": {"envs_per_actor": 32, "rollout_steps": 128},
+        "algorithm": {"learning_rate": 1e-3, "epochs": 4, "minibatch_size": 512},
+        "network": {"normalize_observations": True},
+    },
+    "Pendulum-v1": {
+        "actors": {"envs_per_actor": 32, "rollout_steps": 128},
+        "algorithm": {
+            "learning_rate": 1e-3,
+            "epochs": 10,
+            "minibatch_size": 512,
+            "gamma": 0.9,
+            "normalize_returns": True,
+        },
+        "network": {"normalize_observations": True},
+    },
+    "FrozenLake-v1": {
+        "actors": {"envs_per_actor": 32, "rollout_steps": 64},
+        "algorithm": {"learning_rate": 3e-3, "epochs": 4, "minibatch_size": 512, "entropy_coef": 0.02},
+    },
+    "LunarLander-v3": {
+        "actors": {"envs_per_actor": 32, "rollout_steps": 128},
+        "algorithm": {
+            "learning_rate": 1e-3,
+            "epochs": 6,
+            "minibatch_size": 512,
+            "gamma": 0.995,
+            "gae_lambda": 0.97,
+            "entropy_coef": 0.005,
+            "normalize_returns": True,
+        },
+        "network": {"normalize_observations": True},
+    },
+    "gymnax:*": {
+        "actors": {"envs_per_actor": 64, "rollout_steps": 64},
+        "algorithm": {"learning_rate": 1e-3, "minibatch_size": 512, "entropy_coef": 0.01},
+    },
+}
+
+_IMPALA: dict[str, dict[str, Any]] = {
+    "CartPole-v1": {
+        "actors": {"envs_per_actor": 32, "rollout_steps": 32},
+        "algorithm": {"learning_rate": 2e-3, "minibatches": 4, "normalize_advantages": True},
+    },
+    "Acrobot-v1": {
+        "actors": {"envs_per_actor": 32, "rollout_steps": 32},
+        "algorithm": {"learning_rate": 1e-3, "minibatches": 4, "normalize_advantages": True},
+        "network": {"normalize_observations": True},
+    },
+    "Pendulum-v1": {
+        "actors": {"envs_per_actor": 32, "rollout_steps": 64},
+        "algorithm": {
+            "learning_rate": 1e-3,
+            "epochs": 4,
+            "minibatches": 4,
+            "gamma": 0.9,
+            "normalize_advantages": True,
+            "normalize_returns": True,
+        },
+        "network": {"normalize_observations": True},
+    },
+}
+
+_TABLES = {"ppo": _PPO, "impala": _IMPALA}
+
+
+def tuned_defaults(environment_id: str, algorithm: str) -> dict[str, Any]:
+    """A fresh mapping of the defaults for this environment; empty when nothing was tuned."""
+    table = _TABLES.get(algorithm, {})
+    for pattern, values in table.items():
+        if environment_id == pattern or (
+            pattern.endswith("*") and environment_id.startswith(pattern[:-1])
+        ):
+            return copy.deepcopy(values)
+    return {}
