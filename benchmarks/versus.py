@@ -25,19 +25,19 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import IO, Any
 
 HERE = Path(__file__).resolve().parent
 SOLVED_RETURN = 475
 INSTALL_TIMEOUT_S = 3600.0
 RUN_TIMEOUT_S = 600.0
+POLL_INTERVAL_S = 0.005  # the resolution of every time measured here
+SB3_SOLVE_BUDGET_STEPS = 1_000_000
 
 TORCH = "torch==2.13.0"
 REQUIREMENTS = (TORCH, "stable-baselines3==2.9.2", "gymnasium==1.4.0")
@@ -59,9 +59,6 @@ IDENTICAL_HYPERPARAMETERS = {
     "algorithm.value_coef": "0.5",
     "algorithm.max_grad_norm": "0.5",
 }
-IDENTICAL = ("--actors", "1", "--envs-per-actor", "64") + tuple(
-    word for key, value in IDENTICAL_HYPERPARAMETERS.items() for word in ("--set", f"{key}={value}")
-)
 
 
 class BenchmarkError(Exception):
@@ -75,20 +72,26 @@ class BenchmarkError(Exception):
 class Finished:
     """A process that ended by itself. Seconds count from just before Popen."""
 
+    name: str
     returncode: int
     stdout: str
-    last_error_line: str
-    first_line_s: float  # when the first line of stdout arrived
+    first_output_s: float  # when something first stood on stdout
     exit_s: float
 
-    def json(self, name: str) -> dict[str, Any]:
+    def json(self) -> dict[str, Any]:
         try:
             result = json.loads(self.stdout)
         except ValueError:
             result = None
         if not isinstance(result, dict):
-            raise BenchmarkError(f"{name} printed no JSON object: {self.stdout[:200]!r}")
+            raise BenchmarkError(f"{self.name} printed no JSON object: {self.stdout[:200]!r}")
         return result
+
+    def number(self, key: str) -> float:
+        value = self.json().get(key)
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise BenchmarkError(f"{self.name}: no number {key!r} in its JSON, but {value!r}")
+        return float(value)
 
 
 def run(
@@ -98,55 +101,61 @@ def run(
     timeout_s: float = RUN_TIMEOUT_S,
     accept: Sequence[int] = (0,),
 ) -> Finished:
-    """Run one process to its end, and end its whole group if it outlives the time-out."""
-    with tempfile.TemporaryFile("w+", errors="replace") as stderr:
+    """Run one process to its end, and kill its whole group if it outlives the time-out.
+
+    Its output goes to files, not pipes: a pipe that a grandchild holds open would hide the end.
+    """
+    with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
         started_s = time.monotonic()
         process = subprocess.Popen(
             argv,
             env=env,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=stdout,
             stderr=stderr,
-            text=True,
             start_new_session=True,
         )
-        with killed_after(process, timeout_s) as timed_out:
-            assert process.stdout is not None
-            first_line = process.stdout.readline()
-            first_line_s = time.monotonic() - started_s
-            stdout = first_line + process.stdout.read()
-            process.wait()
-            exit_s = time.monotonic() - started_s
-        stderr.seek(0)
-        error_lines = [line.strip() for line in stderr if line.strip()]
-    last_error_line = error_lines[-1] if error_lines else "nothing on stderr"
-    if timed_out.is_set():
-        raise BenchmarkError(f"{name} did not end within {timeout_s:.0f} s: {last_error_line}")
-    if process.returncode not in accept:
-        raise BenchmarkError(f"{name} exited with {process.returncode}: {last_error_line}")
-    return Finished(process.returncode, stdout, last_error_line, first_line_s, exit_s)
+        try:
+            first_output_s, exit_s = watch(process, stdout.fileno(), started_s, timeout_s)
+        finally:
+            kill_group(process)
+        output, errors = contents(stdout), contents(stderr)
+    if process.returncode not in accept or math.isinf(exit_s):
+        end = f"exited with {process.returncode}"
+        if math.isinf(exit_s):
+            end = f"did not end within {timeout_s:.0f} s"
+        lines = errors.split("\n")
+        raise BenchmarkError(f"{name} {end}: {lines[-1].strip() or 'nothing on stderr'}")
+    say(f"{name}: took {exit_s:.1f} s")
+    return Finished(name, process.returncode, output, min(first_output_s, exit_s), exit_s)
 
 
-@contextmanager
-def killed_after(process: subprocess.Popen[str], timeout_s: float) -> Iterator[threading.Event]:
-    """Kill the process's group after the time-out, or when the block is left by an exception."""
-    timed_out = threading.Event()
+def watch(
+    process: subprocess.Popen[bytes], stdout_fd: int, started_s: float, timeout_s: float
+) -> tuple[float, float]:
+    """Seconds to the first output and to the exit; infinite for what did not come in time."""
+    first_output_s = math.inf
+    while True:
+        elapsed_s = time.monotonic() - started_s
+        if math.isinf(first_output_s) and os.fstat(stdout_fd).st_size > 0:
+            first_output_s = elapsed_s
+        if process.poll() is not None:
+            return first_output_s, elapsed_s
+        if elapsed_s > timeout_s:
+            return first_output_s, math.inf
+        time.sleep(POLL_INTERVAL_S)
 
-    def kill() -> None:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
 
-    def on_timeout() -> None:
-        timed_out.set()
-        kill()
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Does nothing to a process that has ended by itself."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
-    timer = threading.Timer(timeout_s, on_timeout)
-    timer.start()
-    try:
-        yield timed_out
-    finally:
-        timer.cancel()
-        kill()
+
+def contents(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace").strip()
 
 
 # --- the peer -----------------------------------------------------------------------------------
@@ -165,14 +174,14 @@ def ensure_sb3_python() -> Path:
     if stamp.exists() and stamp.read_text() == wanted and python.exists():
         return python
 
-    say(f"installing {', '.join(REQUIREMENTS)} into {venv} (once; up to 3 GB, some minutes)")
+    say(f"installing {', '.join(REQUIREMENTS)} into {venv} (once; some minutes, up to 5 GB)")
     install("venv", [sys.executable, "-m", "venv", "--clear", str(venv)])
     pip = [str(python), "-m", "pip", "install", "--quiet"]
+    from_cpu_index = ["--no-deps", "--retries", "1", "--timeout", "15", "--index-url"]
     try:
-        install("torch", [*pip, "--no-deps", "--retries", "1", "--timeout", "15",
-                          "--index-url", TORCH_CPU_INDEX, TORCH])  # fmt: skip
+        install("CPU-only torch", [*pip, *from_cpu_index, TORCH_CPU_INDEX, TORCH])
     except BenchmarkError as error:
-        say(f"no CPU-only torch from {TORCH_CPU_INDEX}, taking PyPI's ({error})")
+        say(f"taking PyPI's torch instead: {error}")
     install("packages", [*pip, *REQUIREMENTS])
     stamp.write_text(wanted)
     return python
@@ -186,28 +195,24 @@ def install(name: str, argv: Sequence[str]) -> None:
 class StableBaselines3:
     python: Path
 
-    def _run(self, measure: str, steps: int, seed: int) -> tuple[Finished, dict[str, Any]]:
-        name = f"sb3 {measure} (seed {seed})"
+    def _run(self, measure: str, steps: int, seed: int) -> Finished:
         script = str(HERE / "sb3_cartpole.py")
-        finished = run(
-            name,
-            [str(self.python), script, measure, "--steps", str(steps), "--seed", str(seed)]
-            + ["--until-return", str(SOLVED_RETURN)],
-            os.environ,
-        )
-        return finished, finished.json(name)
+        words = [measure, "--steps", str(steps), "--seed", str(seed)]
+        words += ["--until-return", str(SOLVED_RETURN)]
+        name = f"sb3 {measure}, seed {seed}"
+        return run(name, [str(self.python), script, *words], os.environ)
 
     def versions(self) -> dict[str, str]:
         """A short untimed run, which also brings torch into the system's file cache."""
-        versions: dict[str, str] = self._run("speed", steps=8192, seed=0)[1]["versions"]
+        versions: dict[str, str] = self._run("speed", steps=8192, seed=0).json()["versions"]
         return versions
 
     def steps_per_s(self, steps: int, seed: int) -> float:
-        return float(self._run("speed", steps, seed)[1]["steps_per_s"])
+        return self._run("speed", steps, seed).number("steps_per_s")
 
     def seconds_to_solve(self, budget_steps: int, seed: int) -> float:
-        finished, result = self._run("solve", budget_steps, seed)
-        return finished.first_line_s if result["solved"] else math.inf
+        finished = self._run("solve", budget_steps, seed)
+        return finished.first_output_s if finished.json()["solved"] else math.inf
 
 
 # --- Rookery ------------------------------------------------------------------------------------
@@ -224,39 +229,36 @@ class Rookery:
     home: Path  # holds the runs, and the empty compile caches of the cold runs
 
     def _train(
-        self, name: str, *words: str, compile_cache: Path | None = None
-    ) -> tuple[Finished, dict[str, Any]]:
+        self,
+        name: str,
+        words: Sequence[str],
+        accept: Sequence[int] = (0,),
+        env: Mapping[str, str] | None = None,
+    ) -> Finished:
         argv = [sys.executable, "-m", "rookery", "train", "CartPole-v1", "--json", *words]
-        env = os.environ | {"ROOKERY_HOME": str(self.home / "runs")}
-        if compile_cache is not None:
-            env["ROOKERY_COMPILE_CACHE"] = str(compile_cache)
-        # 3: a limit came before the return that was asked for
-        finished = run(name, argv, env, accept=(0, 3))
-        return finished, finished.json(name)
+        whole_env = {**os.environ, "ROOKERY_HOME": str(self.home / "runs"), **(env or {})}
+        return run(f"rookery {name}", argv, whole_env, accept=accept)
 
     def steps_per_s(self, name: str, steps: int, seed: int, words: Sequence[str] = ()) -> float:
-        name = f"rookery {name} speed (seed {seed})"
-        _, result = self._train(name, "--steps", str(steps), "--seed", str(seed), *words)
-        return number(result, "steps_per_s", name)
+        words = ["--steps", str(steps), "--seed", str(seed), *words]
+        finished = self._train(f"{name} speed, seed {seed}", words)
+        if finished.number("env_steps") < 0.9 * steps:
+            raise BenchmarkError(f"{finished.name}: stopped long before {steps} steps")
+        return finished.number("steps_per_s")
 
-    def seconds_to_solve(self, seed: int, compile_cache: Path | None = None) -> Solved:
-        name = f"rookery solve (seed {seed})"
-        words = ("--until-return", str(SOLVED_RETURN), "--seed", str(seed))
-        finished, result = self._train(name, *words, compile_cache=compile_cache)
+    def seconds_to_solve(
+        self, name: str, seed: int, env: Mapping[str, str] | None = None
+    ) -> Solved:
+        words = ["--until-return", str(SOLVED_RETURN), "--seed", str(seed)]
+        # Exit code 3: a limit came before the return.
+        finished = self._train(f"{name} solve, seed {seed}", words, accept=(0, 3), env=env)
         if finished.returncode == 3:
             return Solved(math.inf, math.inf)
-        return Solved(finished.exit_s, number(result, "wall_s", name))
+        return Solved(finished.exit_s, finished.number("wall_s"))
 
     def seconds_to_solve_cold(self, seed: int) -> Solved:
         with tempfile.TemporaryDirectory(prefix="compile-cache-", dir=self.home) as empty:
-            return self.seconds_to_solve(seed, compile_cache=Path(empty))
-
-
-def number(result: Mapping[str, Any], key: str, name: str) -> float:
-    value = result.get(key)
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise BenchmarkError(f"{name}: no number {key!r} in its JSON, but {value!r}")
-    return float(value)
+            return self.seconds_to_solve("cold", seed, env={"ROOKERY_COMPILE_CACHE": empty})
 
 
 # --- the comparison -----------------------------------------------------------------------------
@@ -307,6 +309,12 @@ class Ratio:
         return f"{'>=' if self.at_least else '<='} {self.target:g}"
 
 
+def identical_words() -> list[str]:
+    settings = [f"{key}={value}" for key, value in IDENTICAL_HYPERPARAMETERS.items()]
+    words = ["--actors", "1", "--envs-per-actor", "64"]
+    return words + [word for setting in settings for word in ("--set", setting)]
+
+
 def measure(
     sb3: StableBaselines3, rookery: Rookery, seed: int, sb3_steps: int, rookery_steps: int
 ) -> Repeat:
@@ -314,10 +322,12 @@ def measure(
     return Repeat(
         seed=seed,
         sb3_steps_per_s=sb3.steps_per_s(sb3_steps, seed),
-        identical_steps_per_s=rookery.steps_per_s("identical", rookery_steps, seed, IDENTICAL),
+        identical_steps_per_s=rookery.steps_per_s(
+            "identical", rookery_steps, seed, identical_words()
+        ),
         defaults_steps_per_s=rookery.steps_per_s("defaults", rookery_steps, seed),
-        sb3_solve_s=sb3.seconds_to_solve(budget_steps=1_000_000, seed=seed),
-        warm=rookery.seconds_to_solve(seed),
+        sb3_solve_s=sb3.seconds_to_solve(SB3_SOLVE_BUDGET_STEPS, seed),
+        warm=rookery.seconds_to_solve("warm", seed),
         cold=rookery.seconds_to_solve_cold(seed),
     )
 
@@ -449,9 +459,9 @@ def benchmark(args: argparse.Namespace, home: Path) -> None:
     sb3, rookery = StableBaselines3(ensure_sb3_python()), Rookery(home)
     say("warming up both, untimed")
     versions = {"python": platform.python_version(), **sb3.versions()}
-    rookery.seconds_to_solve(seed=args.seed + args.repeats)
+    rookery.seconds_to_solve("warm-up", seed=args.seed + args.repeats)
 
-    repeats = []
+    repeats: list[Repeat] = []
     for seed in range(args.seed, args.seed + args.repeats):
         say(f"repeat {len(repeats) + 1} of {args.repeats}")
         repeats.append(measure(sb3, rookery, seed, args.sb3_steps, args.rookery_steps))
@@ -468,10 +478,7 @@ def main() -> int:
     home = Path(tempfile.mkdtemp(prefix="rookery-versus-"))
     try:
         benchmark(args, home)
-    except BenchmarkError as error:
-        say(f"failed: {error}")
-        return 1
-    except OSError as error:
+    except (BenchmarkError, OSError) as error:
         say(f"failed: {error}")
         return 1
     except KeyboardInterrupt:

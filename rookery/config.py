@@ -115,6 +115,9 @@ class LearnerConfig(_Part):
     max_policy_lag_versions: int = Field(
         default=1, ge=0, le=1024, description="updates between a fragment's weights and its use"
     )
+    threads: int = Field(
+        default=1, ge=1, le=256, description="of XLA; one is fastest for small networks"
+    )
 
 
 class StopConfig(_Part):

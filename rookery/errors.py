@@ -86,6 +86,21 @@ class DamagedCheckpoint(StoreError):
 class EnvironmentFailed(RookeryError):
     """An environment raised, or hung past its deadline."""
 
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        seat: str | None = None,
+        slot: int | None = None,
+        step: int | None = None,
+        user_traceback: str = "",
+    ) -> None:
+        self.seat = seat
+        self.slot = slot  # None when the slots are stepped as one, or none was being played
+        self.step = step  # how many steps that slot has played in total
+        self.user_traceback = user_traceback  # only the frames of the environment's own code
+        super().__init__(message)
+
 
 class MaskError(RookeryError):
     """A seat was offered no legal action."""

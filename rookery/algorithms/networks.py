@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from rookery import seeds
 from rookery.algorithms.distributions import Distribution, distribution_for
 from rookery.config import NetworkConfig
 from rookery.spaces import Continuous, Leaf, SeatSpec
@@ -75,9 +76,13 @@ class Network:
             return ()
         return tuple(leaf for leaf in self.spec.observation if leaf.kind == "box")
 
-    def acts_with(self, name: str) -> bool:
-        """Whether acting needs this array; the value network stays with the learner."""
-        return not name.startswith(("v.", "ret."))
+    def acting_arrays(self, params: Params, stats: Stats) -> dict[str, np.ndarray]:
+        """What acting needs, as numpy; the value network and returns stay with the learner."""
+        return {
+            name: np.asarray(array)
+            for name, array in {**params, **stats}.items()
+            if not name.startswith(("v.", "ret."))
+        }
 
     def encode(self, xp: Any, params: Params, stats: Stats, observation: dict[str, Any]) -> Any:
         """(N, ...) raw leaves -> (N, features) float32."""
@@ -149,6 +154,11 @@ class Network:
             x = patches(xp, x, conv_stride(*x.shape[1:3])) @ params[f"{name}.w"]
             x = xp.maximum(x + params[f"{name}.b"], 0)
         return x.reshape(x.shape[0], -1)
+
+
+def initial_arrays(network: Network, seed: int) -> tuple[Params, Stats]:
+    """The parameters and statistics that a run begins with."""
+    return network.init(seeds.generator(seed, "network")), network.init_stats()
 
 
 def orthogonal(rng: np.random.Generator, inputs: int, outputs: int, gain: float) -> np.ndarray:

@@ -13,6 +13,7 @@ from itertools import chain
 from time import time
 
 from rookery.bus import Outgoing, Position, Record, embedded
+from rookery.errors import BusFull
 
 
 class _Topic:
@@ -84,17 +85,14 @@ class MemoryBus:
         needed = embedded.needed_bytes(messages, self._limits)
 
         def ready() -> bool:
-            return self._closed or self._lacking(needed) is None
+            return self._closed or self._refusal(needed, timeout_s) is None
 
         with self._changed:
             self._check_writable()
-            if not self._changed.wait_for(ready, timeout_s):
-                topic = self._lacking(needed)
-                assert topic is not None
-                kept = self._topic(topic).bytes
-                limit = self._limits[topic]
-                raise embedded.full(topic, kept, needed[topic], limit, timeout_s)
+            self._changed.wait_for(ready, timeout_s)
             self._check_open()
+            if error := self._refusal(needed, timeout_s):
+                raise error
             now = time()
             offsets = [self._topic(message.topic).append(message, now) for message in messages]
             self._changed.notify_all()
@@ -174,11 +172,13 @@ class MemoryBus:
         view: dict[str, _Topic] | None = getattr(self._thread, "view", None)
         return (self._topics if view is None else view).get(name) or _Topic()
 
-    def _lacking(self, needed: Mapping[str, int]) -> str | None:
-        """A topic without room for what it is to get."""
+    def _refusal(self, needed: Mapping[str, int], timeout_s: float) -> BusFull | None:
+        """What to raise while a topic has no room for what it is to get."""
         for topic, size in needed.items():
-            if topic in self._limits and self._topic(topic).bytes + size > self._limits[topic]:
-                return topic
+            if topic in self._limits:
+                kept, limit = self._topic(topic).bytes, self._limits[topic]
+                if kept + size > limit:
+                    return embedded.full(topic, kept, size, limit, timeout_s)
         return None
 
 

@@ -3,7 +3,7 @@
 Each topic has a table of records and a row in `topics` with its head, so an offset is never given
 twice even when every record was removed. Payloads are the last column: reading headers does not
 touch them. Readers and blocked publishers look again every 0.3 ms at first and, the longer they
-wait, more rarely, up to 1.5 ms: a few percent of a core and no broker to wake them.
+wait, more rarely, up to 2 ms: a few percent of a core and no broker to wake them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CREATE TABLE newest (
     PRIMARY KEY (topic, key)
 ) WITHOUT ROWID
 """
-LONGEST_PAUSE_S = 0.0015
+LONGEST_PAUSE_S = 0.002
 PAUSE_SHARE = 0.05  # of the time waited so far: waiting adds at most this much to any wait
 POLL_BYTES = 32 << 20  # one poll stops after this much, so that it neither hogs memory nor the WAL
 REMOVE_BYTES = 32 << 20  # removed in one transaction, so that publishers are not held up for long
@@ -72,23 +72,21 @@ class SqliteBus:
         rows = [(m, _encode_headers(m.headers).decode()) for m in messages]
         deadline = time.monotonic() + timeout_s
 
+        def refusal(db: sqlite3.Connection) -> BusFull | None:
+            return self._refusal(db, needed, timeout_s)
+
         def append(db: sqlite3.Connection) -> list[int] | None:
-            return _append(db, rows, needed) if self._lacking(db, needed) is None else None
+            return None if refusal(db) else _append(db, rows, needed)
 
-        def has_room(db: sqlite3.Connection) -> bool:
-            return self._lacking(db, needed) is None
-
-        def full(db: sqlite3.Connection) -> BusFull:
-            topic = self._lacking(db, needed) or bounded  # room may have come this moment
-            kept = _topic(db, topic).bytes
-            return embedded.full(topic, kept, needed[topic], self._limits[topic], timeout_s)
+        def has_room() -> bool:
+            return self._file.read(refusal) is None
 
         while True:
             offsets = self._file.write(append, deadline - time.monotonic())
             if offsets is not None:
                 return offsets
-            if not self._wait(lambda: self._file.read(has_room), deadline):
-                raise self._file.read(full)
+            if not self._wait(has_room, deadline) and (error := self._file.read(refusal)):
+                raise error
 
     def subscribe(self, topic: str, start: Position | str) -> SqliteSubscription:
         def first(db: sqlite3.Connection) -> int:
@@ -150,6 +148,7 @@ class SqliteBus:
         def remove(db: sqlite3.Connection) -> None:
             _remove(db, topic, stop, keep_newest)
 
+        self._file.check_writable()
         while self._file.read(removable):
             self._file.write(remove, 60.0)
 
@@ -163,13 +162,17 @@ class SqliteBus:
         self._file.close()
 
     def _read_topic(self, topic: str) -> _Topic:
-        return self._file.read(lambda db: _topic(db, topic))
+        return self._file.read(lambda db: _topic(db, topic), one_statement=True)
 
-    def _lacking(self, db: sqlite3.Connection, needed: Mapping[str, int]) -> str | None:
-        """A topic without room for what it is to get."""
+    def _refusal(
+        self, db: sqlite3.Connection, needed: Mapping[str, int], timeout_s: float
+    ) -> BusFull | None:
+        """What to raise while a topic has no room for what it is to get."""
         for topic, size in needed.items():
-            if topic in self._limits and _topic(db, topic).bytes + size > self._limits[topic]:
-                return topic
+            if topic in self._limits:
+                kept, limit = _topic(db, topic).bytes, self._limits[topic]
+                if kept + size > limit:
+                    return embedded.full(topic, kept, size, limit, timeout_s)
         return None
 
     def _wait(self, probe: Callable[[], T], deadline: float) -> T:
@@ -218,16 +221,14 @@ class SqliteSubscription:
     def _take(self, limit: int) -> list[Record]:
         """Up to `limit` records that are there."""
 
-        def query(db: sqlite3.Connection) -> tuple[int, list[Record]]:
-            row = _topic(db, self._topic)
-            if self._next >= row.head:
-                return self._next, []
-            records = _records(db, self._topic, row.id, self._next, row.head, limit)
-            return row.head, records
-
-        head, records = self._bus._file.read(query)
+        row = self._bus._read_topic(self._topic)
+        if self._next >= row.head:
+            return []
+        records = self._bus._file.read(
+            lambda db: _records(db, self._topic, row.id, self._next, row.head, limit)
+        )
         if not records:  # retention took all that was left to read
-            self._next = head
+            self._next = row.head
         return records
 
 

@@ -75,14 +75,19 @@ class SqliteFile:
         self._checkpoint_at = CHECKPOINT_BYTES
         self._retried(lambda: self._open(schema), READ_PATIENCE_S)
 
-    def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
-        """Run a query in one read transaction, or in the snapshot that this thread is inside."""
+    def read(
+        self, query: Callable[[sqlite3.Connection], T], *, one_statement: bool = False
+    ) -> T:
+        """Run a query in one read transaction, or in the snapshot that this thread is inside.
+
+        One statement that is read to its end is a transaction of its own: cheaper, for polling.
+        """
         connection = self._connection()
 
         def attempt() -> T:
             with connection.lock:
                 db = self._usable(connection)
-                if connection.snapshots:
+                if one_statement or connection.snapshots:
                     return query(db)
                 return _in_transaction(db, "BEGIN", query)
 
@@ -90,9 +95,8 @@ class SqliteFile:
 
     def write(self, change: Callable[[sqlite3.Connection], T], patience_s: float) -> T:
         """Run a change in one transaction, waiting for other writers for `patience_s`."""
+        self.check_writable()
         connection = self._connection()
-        if connection.snapshots:
-            raise embedded.write_in_snapshot(str(self.path))
 
         def attempt() -> T:
             with connection.lock:
@@ -117,6 +121,11 @@ class SqliteFile:
             with connection.lock:
                 if not (connection.snapshots or self._closed) and connection.db.in_transaction:
                     connection.db.execute("ROLLBACK")
+
+    def check_writable(self) -> None:
+        """Raise when this thread is inside a snapshot."""
+        if self.in_snapshot():
+            raise embedded.write_in_snapshot(str(self.path))
 
     def in_snapshot(self) -> bool:
         return self._connection().snapshots > 0
@@ -249,7 +258,7 @@ class SqliteFile:
             )
         if _is_busy(error):
             return BusError(
-                f"{self.path} stayed locked by another process for {patience_s:g} s: "
+                f"{self.path} stayed locked by another process for {patience_s:.2g} s: "
                 f"see which with `fuser {self.path}`"
             )
         return BusError(f"cannot use {self.path}: {error}; check its disk")

@@ -1,0 +1,1 @@
+"""The actor plays: it steps environments with the players in their seats and streams experience."""

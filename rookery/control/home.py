@@ -1,0 +1,224 @@
+"""Where runs live: `$ROOKERY_HOME` or `./runs`, with the control log and a directory per run."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from rookery.bus import EARLIEST, Bus, Outgoing, Subscription
+from rookery.config import RunConfig, validate
+from rookery.control.run_state import DELETED, RunState, apply, why_not
+from rookery.errors import InputError, UnknownName
+from rookery.messages import (
+    COMMANDS,
+    EVENTS,
+    EXPERIENCES,
+    Command,
+    CommandAccepted,
+    CommandRejected,
+    CreateRun,
+    Event,
+    decode_json,
+    encode_json,
+)
+from rookery.spaces import EnvironmentSpec
+
+class Home:
+    """The control log and the runs' directories. Opens files only when they are needed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._control: Bus | None = None
+
+    @classmethod
+    def default(cls) -> Home:
+        return cls(Path(os.environ.get("ROOKERY_HOME") or "runs").absolute())
+
+    @property
+    def control(self) -> Bus:
+        if self._control is None:
+            from rookery.bus.sqlite import SqliteBus
+
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise InputError(
+                    f"cannot use {self.path} for runs: {error.strerror}; set ROOKERY_HOME to a "
+                    "directory that can be written"
+                ) from None
+            self._control = SqliteBus(self.path / "control.sqlite")
+        return self._control
+
+    def close(self) -> None:
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+
+    def run_dir(self, run: str) -> Path:
+        return self.path / run
+
+    # --- the log ---------------------------------------------------------------------------------
+
+    def send(self, command: Command) -> None:
+        self.control.publish([Outgoing(COMMANDS, encode_json(command), key=command.run)])
+
+    def record(self, *events: Event) -> None:
+        self.control.publish([Outgoing(EVENTS, encode_json(e), key=e.run) for e in events])
+
+    def create(self, config: RunConfig, spec: EnvironmentSpec, author: str) -> str:
+        """Append CreateRun under a fresh id, and return the id."""
+        run = new_run_id(config.environment.id)
+        content = {"config": config.model_dump(mode="json"), "spec": msgspec.to_builtins(spec)}
+        self.send(CreateRun(run=run, config=content, author=author))
+        return run
+
+    def state(self, run: str) -> RunState:
+        found = self.states(run).get(run)
+        assert found is not None, f"run {run} was looked up before"
+        return found
+
+    def states(self, only: str | None = None) -> dict[str, RunState]:
+        """All runs that were not deleted, oldest first, folded from the log."""
+        if not (self.path / "control.sqlite").exists():
+            return {}
+        log = RunLog(self, only)
+        log.read()
+        return {run: state for run, state in log.states.items() if state.desired != DELETED}
+
+    def find(self, name: str) -> str:
+        """A run's id from an id, a unique prefix of one, or `last`."""
+        runs = self.states()
+        if name == "last":
+            if not runs:
+                raise InputError(f"there is no run in {self.path} yet: start one with rookery train")
+            return max(runs.values(), key=lambda state: state.created_s).id
+        if name in runs:
+            return name
+        matches = [run for run in runs if run.startswith(name)]
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            shown = ", ".join(matches[:5])
+            raise InputError(f"run {name!r} is ambiguous: it could be {shown}; give more letters")
+        raise UnknownName("run", name, runs, "Run `rookery runs list`.")
+
+    # --- a run's own things ----------------------------------------------------------------------
+
+    def config(self, state: RunState) -> RunConfig:
+        return validate(state.config["config"])
+
+    def spec(self, state: RunState) -> EnvironmentSpec:
+        return msgspec.convert(state.config["spec"], EnvironmentSpec)
+
+    def bus_path(self, run: str) -> Path:
+        return self.run_dir(run) / "bus.sqlite"
+
+    def open_run_bus(self, run: str, config: RunConfig) -> Bus:
+        limits = {EXPERIENCES: config.bus.max_experience_mb << 20}
+        if config.bus.kind == "memory":
+            from rookery.bus.memory import MemoryBus
+
+            return MemoryBus(limits)
+        from rookery.bus.sqlite import SqliteBus
+
+        self.run_dir(run).mkdir(parents=True, exist_ok=True)
+        return SqliteBus(self.bus_path(run), limits)
+
+    def read_run_bus(self, run: str) -> Bus | None:
+        """The run's bus for reading only, if there is one."""
+        from rookery.bus.sqlite import SqliteBus
+
+        if not self.bus_path(run).exists():
+            return None
+        return SqliteBus(self.bus_path(run), read_only=True)
+
+    def checkpoint_uri(self, run: str, config: RunConfig) -> str:
+        return config.checkpoint.uri or f"file:{self.run_dir(run) / 'checkpoints'}"
+
+    # --- the lease -------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def lease(self, run: str) -> Iterator[bool]:
+        """True while this process owns the run; False if another does.
+
+        A lock on a file: the system gives it back when its holder dies, however it dies.
+        """
+        directory = self.run_dir(run)
+        directory.mkdir(parents=True, exist_ok=True)
+        with open(directory / "owner.lock", "a+b") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            yield True
+
+    def is_owned(self, run: str) -> bool:
+        path = self.run_dir(run) / "owner.lock"
+        if not path.exists():
+            return False
+        with open(path, "rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
+
+class RunLog:
+    """Follows the control log, of one run or of all, and folds it."""
+
+    def __init__(self, home: Home, only: str | None = None) -> None:
+        self.states: dict[str, RunState] = {}
+        self._home, self._only = home, only
+        self._topics: list[tuple[Subscription, object]] = [
+            (home.control.subscribe(COMMANDS, EARLIEST), Command),
+            (home.control.subscribe(EVENTS, EARLIEST), Event),
+        ]
+
+    def read(self) -> list[Command | Event]:
+        """Fold what is new and return it, in the order of time; commands before their answers."""
+        fresh: list[tuple[float, int, int, Command | Event]] = []
+        for rank, (subscription, kind) in enumerate(self._topics):
+            while records := subscription.poll(0.0, limit=1024):
+                for record in records:
+                    if self._only is None or record.key == self._only:
+                        message: Command | Event = decode_json(record.payload, kind)
+                        fresh.append((record.time_s, rank, record.offset, message))
+        fresh.sort(key=lambda item: item[:3])
+        messages = [message for *_, message in fresh]
+        for message in messages:
+            state = apply(self.states.get(message.run), message)
+            if state is not None:
+                self.states[message.run] = state
+        return messages
+
+    def answer(self, run: str) -> None:
+        """Judge the commands that wait, as the owner of the run; each is answered once."""
+        state = self.states.get(run)
+        while state is not None and state.commands:
+            command = next(iter(state.commands.values()))
+            why = why_not(state, command)
+            event: Event
+            if why is None:
+                event = CommandAccepted(run=run, command=command.id)
+            else:
+                event = CommandRejected(run=run, command=command.id, why=why)
+            self._home.record(event)
+            self.read()
+            state = self.states.get(run)
+
+
+def new_run_id(environment: str) -> str:
+    """Says what is played, is easy to type, and does not repeat: cartpole-k3f9a."""
+    name = re.sub(r"-v\d+$", "", environment.split(":")[-1]).lower()
+    slug = re.sub(r"[^a-z0-9]+", "-", name).strip("-")[:24] or "run"
+    alphabet = "abcdefghjkmnpqrstuvwxyz23456789"
+    return slug + "-" + "".join(secrets.choice(alphabet) for _ in range(5))

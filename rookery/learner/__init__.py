@@ -1,0 +1,1 @@
+"""The learner trains policies from experience and publishes weights."""

@@ -1,0 +1,255 @@
+"""Checkpoints: one atomic thing each, in a store named by a URI.
+
+A checkpoint is a set of named files. The manifest carries the SHA-256 of each, so a damaged one is
+recognised and the newest good one is used instead.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+import safetensors.numpy
+
+from rookery.algorithms.networks import Network
+from rookery.bus import Position
+from rookery.codec import Arrays, Episode, Fragment, decode_fragment, load_safetensors
+from rookery.config import RunConfig
+from rookery.errors import DamagedCheckpoint, InputError, MessageError, StoreError
+from rookery.learner.credits import CreditBook
+from rookery.learner.ledger import Ledger
+from rookery.messages import SCHEMA, WeightsVersion
+
+MANIFEST = "manifest.json"
+STATE = "state.safetensors"
+
+
+class CheckpointStore(Protocol):
+    """Where checkpoints live. `save` is all or nothing, whenever the process dies."""
+
+    def save(self, name: str, files: Mapping[str, bytes]) -> None: ...
+
+    def load(self, name: str) -> dict[str, bytes]: ...
+
+    def names(self) -> list[str]:
+        """Oldest first."""
+        ...
+
+    def delete(self, name: str) -> None: ...
+
+
+def open_store(uri: str) -> CheckpointStore:
+    scheme, _, path = uri.partition(":")
+    if scheme != "file" or not path:
+        raise InputError(f"checkpoint.uri {uri!r} is not supported: use file:DIRECTORY")
+    return FileStore(Path(path))
+
+
+class FileStore:
+    """A directory per checkpoint: written aside, flushed, then renamed into place."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def save(self, name: str, files: Mapping[str, bytes]) -> None:
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            self._clear_leftovers()
+            aside = Path(tempfile.mkdtemp(prefix=".writing-", dir=self.root))
+            try:
+                for file_name, content in files.items():
+                    with open(aside / file_name, "wb") as file:
+                        file.write(content)
+                        file.flush()
+                        os.fsync(file.fileno())
+                _sync_directory(aside)
+                os.rename(aside, self.root / name)
+            except BaseException:
+                shutil.rmtree(aside, ignore_errors=True)
+                raise
+            _sync_directory(self.root)
+        except OSError as error:
+            raise StoreError(
+                f"cannot write a checkpoint to {self.root}: {error.strerror}; the last checkpoint is "
+                "kept. Free some space or make it writable, then resume the run"
+            ) from error
+
+    def load(self, name: str) -> dict[str, bytes]:
+        try:
+            return {path.name: path.read_bytes() for path in (self.root / name).iterdir()}
+        except OSError as error:
+            raise DamagedCheckpoint(f"cannot read {self.root / name}: {error.strerror}") from error
+
+    def names(self) -> list[str]:
+        if not self.root.is_dir():
+            return []
+        return sorted(p.name for p in self.root.iterdir() if not p.name.startswith("."))
+
+    def delete(self, name: str) -> None:
+        aside = self.root / f".deleting-{name}"
+        try:
+            os.rename(self.root / name, aside)
+        except FileNotFoundError:
+            return
+        shutil.rmtree(aside, ignore_errors=True)
+
+    def _clear_leftovers(self) -> None:
+        for path in self.root.glob(".*ing-*"):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+class Manifest(msgspec.Struct, kw_only=True):
+    """Everything of a checkpoint that is not an array."""
+
+    schema: int = SCHEMA
+    run: str
+    policy: str
+    generation: int
+    number: int  # updates done
+    ancestry: dict[int, int]  # generation -> the update it began at
+    position: Position  # in `experiences`
+    ledger: Ledger
+    book: CreditBook
+    episodes: list[Episode]  # the last 100
+    episode_count: int
+    train_s: float
+    pending: int  # fragments of half-built batches, in the state as pending.N
+    threads: int  # the size of XLA's pool: another size may change the last bits
+    actor_fragments: int = 0  # inline only: what its actor had played
+    sha256: dict[str, str] = {}
+
+    @classmethod
+    def beginning(cls, run: str, policy: str, config: RunConfig) -> Manifest:
+        """Of a run that has not been trained yet."""
+        learner = config.learner
+        return cls(
+            run=run,
+            policy=policy,
+            generation=0,
+            number=0,
+            ancestry={},
+            position=(),
+            ledger=Ledger(),
+            book=CreditBook(learner.fragments_per_batch, learner.max_policy_lag_versions),
+            episodes=[],
+            episode_count=0,
+            train_s=0.0,
+            pending=0,
+            threads=learner.threads,
+        )
+
+    @property
+    def version(self) -> WeightsVersion:
+        return WeightsVersion(self.generation, self.number)
+
+    @property
+    def name(self) -> str:
+        return f"{self.generation:06d}-{self.number:010d}"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    manifest: Manifest
+    arrays: Arrays
+
+    @property
+    def name(self) -> str:
+        return self.manifest.name
+
+
+def pending_fragments(checkpoint: Checkpoint | None) -> list[tuple[bytes, Fragment]]:
+    """The fragments of half-built batches."""
+    if checkpoint is None:
+        return []
+    payloads = [
+        checkpoint.arrays[f"pending/{i}"].tobytes() for i in range(checkpoint.manifest.pending)
+    ]
+    return [(payload, decode_fragment(payload)) for payload in payloads]
+
+
+def acting_arrays(network: Network, arrays: Arrays) -> Arrays:
+    """What a policy needs to act, from a checkpoint's arrays."""
+    return network.acting_arrays(sub_arrays(arrays, "params/"), sub_arrays(arrays, "stats/"))
+
+
+def sub_arrays(arrays: Arrays, prefix: str) -> Arrays:
+    return {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
+
+
+def save_checkpoint(store: CheckpointStore, checkpoint: Checkpoint, keep: int) -> Position | None:
+    """Save, let go of all but the `keep` newest, and return the oldest kept one's position."""
+    state = safetensors.numpy.save(checkpoint.arrays)
+    checkpoint.manifest.sha256 = {STATE: hashlib.sha256(state).hexdigest()}
+    manifest = msgspec.json.format(msgspec.json.encode(checkpoint.manifest), indent=1)
+    store.save(checkpoint.name, {STATE: state, MANIFEST: manifest})
+    names = store.names()
+    for name in names[:-keep]:
+        store.delete(name)
+    for name in names[-keep:]:
+        try:
+            return _read_manifest(store.load(name)).position
+        except DamagedCheckpoint:
+            continue
+    return None
+
+
+def load_checkpoint(store: CheckpointStore, name: str) -> Checkpoint:
+    """Read and check one checkpoint."""
+    files = store.load(name)
+    manifest = _read_manifest(files)
+    for file_name, expected in manifest.sha256.items():
+        content = files.get(file_name)
+        if content is None:
+            raise DamagedCheckpoint(f"checkpoint {name} has no {file_name}")
+        if hashlib.sha256(content).hexdigest() != expected:
+            raise DamagedCheckpoint(f"checkpoint {name}: {file_name} does not match its SHA-256")
+    try:
+        return Checkpoint(manifest, load_safetensors(files[STATE]))
+    except (MessageError, KeyError) as error:
+        raise DamagedCheckpoint(f"checkpoint {name}: {error}") from error
+
+
+def newest_checkpoint(
+    store: CheckpointStore, damaged: Callable[[str, str], None] = lambda name, why: None
+) -> Checkpoint | None:
+    """The newest good checkpoint; `damaged` hears of each worse one that was passed over."""
+    names = store.names()
+    why = ""
+    for name in reversed(names):
+        try:
+            return load_checkpoint(store, name)
+        except DamagedCheckpoint as error:
+            why = str(error)
+            damaged(name, why)
+    if names:
+        raise DamagedCheckpoint(f"no checkpoint of {len(names)} can be read; {why}")
+    return None
+
+
+def _read_manifest(files: Mapping[str, bytes]) -> Manifest:
+    try:
+        manifest = msgspec.json.decode(files[MANIFEST], type=Manifest)
+    except KeyError:
+        raise DamagedCheckpoint(f"a checkpoint without {MANIFEST}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DamagedCheckpoint(f"{MANIFEST} is damaged: {error}") from error
+    if manifest.schema != SCHEMA:
+        raise DamagedCheckpoint(
+            f"a checkpoint of schema version {manifest.schema}; this Rookery reads {SCHEMA}"
+        )
+    return manifest
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

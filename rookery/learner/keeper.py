@@ -1,0 +1,163 @@
+"""The learner's book-keeping: consumes the stream of updates and decides what follows.
+
+Metrics several times a second, checkpoints in time, and the word that the run is done.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+
+from rookery.bus import Bus, Outgoing
+from rookery.codec import Arrays
+from rookery.config import RunConfig
+from rookery.errors import RookeryError
+from rookery.learner.batching import Inbox
+from rookery.learner.checkpoint import (
+    Checkpoint,
+    CheckpointStore,
+    Manifest,
+    save_checkpoint,
+)
+from rookery.learner.loop import Updated
+from rookery.learner.post import LearnerPost
+from rookery.learner.report import Report
+from rookery.learner.trainer import Trainer
+from rookery.messages import (
+    EXPERIENCES,
+    METRICS_ACTORS,
+    METRICS_TRAINING,
+    CheckpointSaved,
+    LedgerSummary,
+    RunEnded,
+    encode_json,
+)
+
+_KEPT_TRAINING_METRICS = 100_000  # records; some 60 MB
+_KEPT_ACTOR_METRICS = 2_000
+
+
+class Keeper:
+    def __init__(
+        self,
+        bus: Bus,
+        config: RunConfig,
+        store: CheckpointStore,
+        inbox: Inbox,
+        trainer: Trainer,
+        post: LearnerPost,
+        report: Report,
+        resumed: Checkpoint | None,
+    ) -> None:
+        self.inbox, self.trainer, self.post, self.report = inbox, trainer, post, report
+        self.resumed = resumed
+        self._bus, self._config, self._store = bus, config, store
+        self._metrics_due = 0.0
+        self._checkpoint_due = time.monotonic() + config.checkpoint.interval_s
+        self._bytes_at_checkpoint = 0
+        self._saved_name = ""
+
+    def progress(self) -> float:
+        """How much of the run's steps are done; 0 where there is no limit."""
+        steps = self._config.stop.steps
+        return self.inbox.ledger.trained / steps if steps else 0.0
+
+    def note(self, updated: Updated | None) -> None:
+        """Take in what the loop did; publishes metrics when they are due."""
+        if updated is not None:
+            bad = [n for n, v in updated.values.items() if not math.isfinite(v)]
+            if bad:
+                raise RookeryError(
+                    f"update {updated.number} gave {bad[0]} = {updated.values[bad[0]]}: training "
+                    "diverged; lower algorithm.learning_rate, or check the environment's rewards"
+                )
+            self.report.note(updated)
+        now = time.monotonic()
+        if now >= self._metrics_due:
+            self._metrics_due = now + min(1.0, max(0.25, self.report.train_s / 2000))
+            self.publish_metrics()
+
+    def publish_metrics(self) -> None:
+        metrics = self.report.metrics(
+            self.post.version,
+            self.trainer.learning_rate(self.progress()),
+            self.ledger_summary(),
+            self.inbox.lag_max,
+        )
+        self._bus.publish([Outgoing(METRICS_TRAINING, encode_json(metrics), key=metrics.run)])
+
+    def ledger_summary(self) -> LedgerSummary:
+        return self.inbox.ledger.summary(self.inbox.pending_steps, self.inbox.position)
+
+    def ended(self) -> RunEnded | None:
+        """Whether the run's target or limit is reached."""
+        stop, run = self._config.stop, self.report.run
+        mean = self.report.mean_return
+        target = stop.until_return
+        if target is not None and self.report.window_full and mean is not None and mean >= target:
+            reason = f"mean return of 100 episodes {mean:.1f} >= {target:g}"
+            return RunEnded(run=run, status="solved", reason=reason)
+        limit = None
+        if stop.steps is not None and self.inbox.ledger.trained >= stop.steps:
+            limit = f"{self.inbox.ledger.trained:,} steps"
+        elif stop.minutes is not None and self.report.train_s >= 60 * stop.minutes:
+            limit = f"{stop.minutes:g} minutes"
+        if limit is None:
+            return None
+        if target is None:
+            return RunEnded(run=run, status="finished", reason=f"{limit} done")
+        shown = "no episode ended" if mean is None else f"mean return {mean:.1f}"
+        return RunEnded(
+            run=run, status="limited", reason=f"{limit} came before return {target:g}: {shown}"
+        )
+
+    def checkpoint_is_due(self) -> bool:
+        """By time, or by bytes: unread experience may not pile up behind the oldest checkpoint."""
+        read = self.inbox.bytes_read - self._bytes_at_checkpoint
+        room = (self._config.bus.max_experience_mb << 20) // (self._config.checkpoint.keep + 2)
+        return time.monotonic() >= self._checkpoint_due or read >= room
+
+    def save(self, actor: Arrays | None = None) -> CheckpointSaved | None:
+        """Write a checkpoint and let go of experience that no kept one needs."""
+        self._checkpoint_due = time.monotonic() + self._config.checkpoint.interval_s
+        self._bytes_at_checkpoint = self.inbox.bytes_read
+        arrays = self.trainer.save()
+        for i, (payload, _) in enumerate(self.inbox.pending):
+            arrays[f"pending/{i}"] = np.frombuffer(payload, np.uint8)
+        arrays |= {f"actor/{name}": array for name, array in (actor or {}).items()}
+        checkpoint = Checkpoint(self._manifest(), arrays)
+        if checkpoint.name == self._saved_name:
+            return None  # nothing was trained since
+        oldest = save_checkpoint(self._store, checkpoint, self._config.checkpoint.keep)
+        self._saved_name = checkpoint.name
+        if oldest is not None:
+            self._bus.retain(EXPERIENCES, oldest)
+        for topic, kept in (
+            (METRICS_TRAINING, _KEPT_TRAINING_METRICS),
+            (METRICS_ACTORS, _KEPT_ACTOR_METRICS),
+        ):
+            (end,) = self._bus.end(topic)
+            self._bus.retain(topic, (max(0, end - kept),))
+        return CheckpointSaved(
+            run=self.report.run, name=checkpoint.name, env_steps=self.inbox.ledger.trained
+        )
+
+    def _manifest(self) -> Manifest:
+        inbox, report = self.inbox, self.report
+        return Manifest(
+            run=report.run,
+            policy=report.policy,
+            generation=self.post.generation,
+            number=self.post.number,
+            ancestry=dict(inbox.branch.starts),
+            position=inbox.position,
+            ledger=inbox.ledger,
+            book=inbox.book,
+            episodes=list(report.episodes),
+            episode_count=report.episode_count,
+            train_s=report.train_s,
+            pending=len(inbox.pending),
+            threads=self._config.learner.threads,
+        )

@@ -1,0 +1,64 @@
+"""The learner's count of every agent step: which fragments came, and what became of each.
+
+A fragment is known by (actor, sequence). Each actor's sequences are kept as intervals per outcome,
+so the whole history of a run is a few numbers, and a gap or an overlap cannot hide.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from rookery.messages import LedgerSummary
+
+TRAINED = "trained"
+
+Interval = tuple[int, int]  # first and last sequence, both included
+
+
+class Ledger(msgspec.Struct):
+    """Plain data, part of the checkpoint."""
+
+    trained: int = 0  # agent steps
+    dropped: dict[str, int] = {}  # reason -> agent steps
+    seen: dict[str, int] = {}  # actor -> agent steps received
+    next_sequence: dict[str, int] = {}  # actor -> what should come next
+    outcomes: dict[str, dict[str, list[Interval]]] = {}  # actor -> outcome -> sequences
+    duplicates: int = 0
+    gaps: int = 0
+
+    def receive(self, actor: str, sequence: int, steps: int) -> bool:
+        """Note an arrival; False if this fragment has been here before."""
+        expected = self.next_sequence.get(actor, 0)
+        if sequence < expected:
+            self.duplicates += 1
+            return False
+        self.gaps += sequence - expected
+        self.next_sequence[actor] = sequence + 1
+        self.seen[actor] = self.seen.get(actor, 0) + steps
+        return True
+
+    def train(self, actor: str, sequence: int, steps: int) -> None:
+        self.trained += steps
+        self._settle(actor, sequence, TRAINED)
+
+    def drop(self, actor: str, sequence: int, steps: int, reason: str) -> None:
+        self.dropped[reason] = self.dropped.get(reason, 0) + steps
+        self._settle(actor, sequence, reason)
+
+    def _settle(self, actor: str, sequence: int, outcome: str) -> None:
+        intervals = self.outcomes.setdefault(actor, {}).setdefault(outcome, [])
+        if intervals and intervals[-1][1] == sequence - 1:
+            intervals[-1] = (intervals[-1][0], sequence)
+        else:
+            intervals.append((sequence, sequence))
+
+    def summary(self, pending: int, position: tuple[int, ...]) -> LedgerSummary:
+        return LedgerSummary(
+            trained=self.trained,
+            dropped=dict(self.dropped),
+            pending=pending,
+            position=position,
+            seen=dict(self.seen),
+            duplicates=self.duplicates,
+            gaps=self.gaps,
+        )
