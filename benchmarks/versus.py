@@ -45,7 +45,8 @@ REQUIREMENTS = (TORCH, "stable-baselines3==2.9.2", "gymnasium==1.4.0")
 # on Linux not without its CUDA packages: `import torch` looks for their libraries.
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
-# The values of sb3_cartpole.py and, after `schedule`, stable-baselines3's PPO defaults.
+# The values of sb3_cartpole.py and, after `schedule`, stable-baselines3's PPO defaults: all of them
+# written out, so that tuning Rookery's defaults for CartPole-v1 cannot change this contender.
 IDENTICAL_HYPERPARAMETERS = {
     "actors.rollout_steps": "64",
     "algorithm.minibatch_size": "1024",
@@ -58,6 +59,14 @@ IDENTICAL_HYPERPARAMETERS = {
     "algorithm.entropy_coef": "0.0",
     "algorithm.value_coef": "0.5",
     "algorithm.max_grad_norm": "0.5",
+    "algorithm.normalize_advantages": "true",
+    "algorithm.normalize_returns": "false",
+    "algorithm.value_clip": "null",
+    "algorithm.kl_stop": "null",
+    "network.hidden": "[64, 64]",
+    "network.activation": "tanh",
+    "network.normalize_observations": "false",
+    "learner.fragments_per_batch": "1",
 }
 
 

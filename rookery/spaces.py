@@ -7,7 +7,8 @@ and never imports an environment library.
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from typing import Any, Literal
 
 import msgspec
 
@@ -68,3 +69,32 @@ class EnvironmentSpec(msgspec.Struct, frozen=True):
     compiled: bool = False  # JAX-native: the whole rollout is one compiled call
     can_save: bool = False  # its state can be saved and restored exactly
     max_episode_steps: int | None = None
+
+
+def spec_to_json(spec: EnvironmentSpec) -> dict[str, Any]:
+    """Plain data; an infinite bound, which JSON lacks, becomes "inf" or "-inf"."""
+    found = _bounds(msgspec.to_builtins(spec), str)
+    assert isinstance(found, dict)
+    return found
+
+
+def spec_from_json(data: dict[str, Any]) -> EnvironmentSpec:
+    return msgspec.convert(_bounds(data, float), EnvironmentSpec)
+
+
+def _bounds(data: Any, change: type[str] | type[float]) -> Any:
+    """The same tree with every infinite `low` and `high` as text or as a number."""
+    if isinstance(data, dict):
+        return {
+            key: _bound(value, change) if key in ("low", "high") else _bounds(value, change)
+            for key, value in data.items()
+        }
+    if isinstance(data, list | tuple):
+        return [_bounds(value, change) for value in data]
+    return data
+
+
+def _bound(value: Any, change: type[str] | type[float]) -> Any:
+    if isinstance(value, list | tuple):
+        return [_bound(item, change) for item in value]
+    return change(value) if isinstance(value, str) or math.isinf(value) else value

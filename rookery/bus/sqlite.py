@@ -35,9 +35,10 @@ CREATE TABLE newest (
 """
 LONGEST_PAUSE_S = 0.002
 PAUSE_SHARE = 0.05  # of the time waited so far: waiting adds at most this much to any wait
-POLL_BYTES = 32 << 20  # one poll stops after this much, so that it neither hogs memory nor the WAL
+POLL_BYTES = 4 << 20  # one poll stops after this much: a long read holds up the WAL's checkpoint
 REMOVE_BYTES = 32 << 20  # removed in one transaction, so that publishers are not held up for long
 REMOVE_RECORDS = 1024
+REMOVE_PATIENCE_S = 60.0
 HEADERS_AT_ONCE = 1024
 
 _encode_headers = msgspec.json.Encoder().encode
@@ -82,7 +83,7 @@ class SqliteBus:
             return self._file.read(refusal) is None
 
         while True:
-            offsets = self._file.write(append, deadline - time.monotonic())
+            offsets = self._file.write(append, deadline - time.monotonic(), sum(needed.values()))
             if offsets is not None:
                 return offsets
             if not self._wait(has_room, deadline) and (error := self._file.read(refusal)):
@@ -150,7 +151,7 @@ class SqliteBus:
 
         self._file.check_writable()
         while self._file.read(removable):
-            self._file.write(remove, 60.0)
+            self._file.write(remove, REMOVE_PATIENCE_S, 0)
 
     def snapshot(self) -> AbstractContextManager[None]:
         return self._file.snapshot()

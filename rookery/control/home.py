@@ -10,8 +10,6 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
-
 from rookery.bus import EARLIEST, Bus, Outgoing, Subscription
 from rookery.config import RunConfig, validate
 from rookery.control.run_state import DELETED, RunState, apply, why_not
@@ -28,7 +26,7 @@ from rookery.messages import (
     decode_json,
     encode_json,
 )
-from rookery.spaces import EnvironmentSpec
+from rookery.spaces import EnvironmentSpec, spec_from_json, spec_to_json
 
 class Home:
     """The control log and the runs' directories. Opens files only when they are needed."""
@@ -75,7 +73,7 @@ class Home:
     def create(self, config: RunConfig, spec: EnvironmentSpec, author: str) -> str:
         """Append CreateRun under a fresh id, and return the id."""
         run = new_run_id(config.environment.id)
-        content = {"config": config.model_dump(mode="json"), "spec": msgspec.to_builtins(spec)}
+        content = {"config": config.model_dump(mode="json"), "spec": spec_to_json(spec)}
         self.send(CreateRun(run=run, config=content, author=author))
         return run
 
@@ -115,7 +113,7 @@ class Home:
         return validate(state.config["config"])
 
     def spec(self, state: RunState) -> EnvironmentSpec:
-        return msgspec.convert(state.config["spec"], EnvironmentSpec)
+        return spec_from_json(state.config["spec"])
 
     def bus_path(self, run: str) -> Path:
         return self.run_dir(run) / "bus.sqlite"

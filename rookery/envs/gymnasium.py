@@ -238,7 +238,7 @@ def _wrapper_folders() -> Iterator[str]:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or ["no message"])[0]
+    return (str(error).strip().splitlines() or ["no message"])[0].rstrip(".")
 
 
 # --- observation spaces as leaves --------------------------------------------------------------
@@ -634,9 +634,9 @@ class _VectorCopies:
             observation, info = self._env.reset(seed=seed)
         except Exception as error:
             raise self._failed(error, "reset") from error
-        no = np.zeros(self._slots, bool)
-        self._ended = no
-        return self._view(observation, info, np.zeros(self._slots, np.float32), no, no.copy(), no)
+        self._ended = no = np.zeros(self._slots, bool)
+        reward = np.zeros(self._slots, np.float32)
+        return self._view(observation, info, reward, no.copy(), no.copy(), no)
 
     def step(self, actions: np.ndarray) -> SeatView:
         chosen = self._encode(actions, self._ended)
@@ -714,10 +714,9 @@ class _LoopedCopies:
                 raise self._failed(error, "reset", slot) from error
             observations.append(observation)
             infos.append(info)
-        no = np.zeros(len(self._envs), bool)
-        self._ended = no
+        self._ended = no = np.zeros(len(self._envs), bool)
         reward = np.zeros(len(self._envs), np.float32)
-        return self._view(observations, infos, reward, no, no.copy(), no.copy())
+        return self._view(observations, infos, reward, no.copy(), no.copy(), no.copy())
 
     def step(self, actions: np.ndarray) -> SeatView:
         reset = self._ended
@@ -948,7 +947,7 @@ def load_view(state: Arrays, seat: SeatSpec) -> SeatView:
 
 def check_header(state: Arrays, header: dict[str, Any]) -> None:
     """Refuse a state that was saved by another environment or another number of slots."""
-    saved = from_text(state["header"]) if "header" in state else {}
+    saved = json.loads(state["header"].tobytes()) if "header" in state else {}
     for name, value in header.items():
         if saved.get(name) != value:
             raise InputError(
@@ -1017,7 +1016,7 @@ class GymnasiumEnvironment:
         if self._view is None:
             raise RuntimeError("save before the first reset")
         return {
-            "header": to_text(self._header()),
+            "header": np.frombuffer(json.dumps(self._header()).encode(), np.uint8).copy(),
             **self._copies.save(),
             **save_view(self._view),
         }

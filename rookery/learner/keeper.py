@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import time
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,7 +25,6 @@ from rookery.learner.checkpoint import (
 from rookery.learner.loop import Updated
 from rookery.learner.post import LearnerPost
 from rookery.learner.report import Report
-from rookery.learner.trainer import Trainer
 from rookery.messages import (
     EXPERIENCES,
     METRICS_ACTORS,
@@ -34,6 +34,9 @@ from rookery.messages import (
     RunEnded,
     encode_json,
 )
+
+if TYPE_CHECKING:
+    from rookery.learner.trainer import Trainer
 
 _KEPT_TRAINING_METRICS = 100_000  # records; some 60 MB
 _KEPT_ACTOR_METRICS = 2_000

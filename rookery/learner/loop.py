@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rookery.codec import Fragment
 from rookery.learner.batching import Inbox
 from rookery.learner.post import LearnerPost
-from rookery.learner.trainer import Trainer
+
+if TYPE_CHECKING:
+    from rookery.learner.trainer import Trainer
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,9 +26,8 @@ class Trainer:
     and dispatched asynchronously: the next permutation is made while it runs.
     """
 
-    def __init__(self, config: RunConfig, spec: SeatSpec) -> None:
-        self.config = config
-        self.network = Network(spec, config.network)
+    def __init__(self, config: RunConfig, network: Network) -> None:
+        self.config, self.network = config, network
         self.hyper = live_hyperparameters(config.algorithm)
         algorithm: Any = {"ppo": ppo, "impala": impala}[config.algorithm.kind]
         self._make_order = algorithm.make_order

@@ -84,7 +84,7 @@ class BusSuite:
         assert {(record.topic, record.partition) for record in records} == {(topic, 0)}
 
     def test_a_record_carries_its_headers_time_and_bytes(self, bus: Bus, topic: str) -> None:
-        headers = {"steps": "4096", "name": "Zoë \u2654 \"quoted\"", "empty": ""}
+        headers = {"steps": "4096", "name": 'Zoë \u2654 "quoted"', "empty": ""}
         payload = bytes(range(256)) * 2000
         before = time.time()
         bus.publish([Outgoing(topic, payload, "ключ", headers), Outgoing(topic, b"")])
@@ -441,9 +441,7 @@ class BusSuite:
             with pytest.raises(BusClosed):
                 use()
 
-    def test_close_ends_a_waiting_poll(
-        self, topic: str, start: Callable[..., Future[Any]]
-    ) -> None:
+    def test_close_ends_a_waiting_poll(self, topic: str, start: Callable[..., Future[Any]]) -> None:
         bus = self.make_bus(None)
         subscription = bus.subscribe(topic, EARLIEST)
         reader = start(subscription.poll, PATIENCE_S * 2)

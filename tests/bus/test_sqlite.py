@@ -75,8 +75,10 @@ class Child:
         self.process.stdin.flush()
 
     def rest(self) -> list[str]:
-        output, _ = self.process.communicate(timeout=PROCESS_PATIENCE_S)
-        return output.split("\n")
+        assert self.process.stdout is not None  # communicate() would lose what readline buffered
+        lines = self.process.stdout.read().split("\n")
+        self.process.wait(PROCESS_PATIENCE_S)
+        return lines
 
     def end(self) -> None:
         self._alarm.cancel()
@@ -190,9 +192,9 @@ def test_a_killed_reader_holds_nobody_up(path: Path, children: list[Child]) -> N
     child.process.send_signal(signal.SIGKILL)
     child.process.wait(PROCESS_PATIENCE_S)
     payload = b"x" * (1 << 20)
-    for _ in range(40):
+    for _ in range(60):
         bus.publish([Outgoing("t", payload)])
-    assert _wal_bytes(path) < sqlite_file.CHECKPOINT_BYTES + (2 << 20)
+    assert _wal_bytes(path) < 32 << 20
     bus.close()
 
 
@@ -266,7 +268,7 @@ def test_the_wal_and_the_file_stay_small_while_readers_poll(path: Path, bus: Sql
     stop.set()
     for reader in readers:
         reader.join(PATIENCE_S)
-    assert wal < 64 << 20
+    assert wal < 48 << 20
     assert size < 32 << 20
     assert bus.size_bytes("t") == 10 << 20
     assert len(lost) == 2
@@ -281,13 +283,13 @@ def test_the_wal_shrinks_again_after_a_long_snapshot(path: Path, bus: SqliteBus)
             bus.publish([Outgoing("t", payload)])
 
     with bus.snapshot():
-        writer = threading.Thread(target=publish, args=(50,))
+        writer = threading.Thread(target=publish, args=(90,))
         writer.start()
         writer.join(PATIENCE_S)
         assert bus.end("t") == (1,)
-        assert _wal_bytes(path) > 48 << 20
+        assert _wal_bytes(path) > 80 << 20
     publish(40)
-    assert _wal_bytes(path) < 40 << 20
+    assert _wal_bytes(path) < 32 << 20
 
 
 def test_much_is_removed_in_several_transactions(
@@ -302,18 +304,14 @@ def test_much_is_removed_in_several_transactions(
     assert (bus.size_bytes("t"), bus.subscribe("t", EARLIEST).position()) == (60, (58,))
 
 
-def test_one_poll_does_not_fill_the_memory(
-    bus: SqliteBus, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_poll_does_not_fill_the_memory(bus: SqliteBus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rookery.bus.sqlite.POLL_BYTES", 100)
     bus.publish([Outgoing("t", b"x" * 60) for _ in range(5)])
     subscription = bus.subscribe("t", EARLIEST)
     assert [len(subscription.poll(0.0)) for _ in range(4)] == [2, 2, 1, 0]
 
 
-def test_headers_in_portions_are_all_there(
-    bus: SqliteBus, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_headers_in_portions_are_all_there(bus: SqliteBus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rookery.bus.sqlite.HEADERS_AT_ONCE", 3)
     bus.publish([Outgoing("t", b"", headers={"i": str(i)}) for i in range(10)])
     assert [h["i"] for h in bus.headers("t", (1,))] == [str(i) for i in range(1, 10)]
@@ -463,7 +461,7 @@ def test_a_full_disk_is_said_and_survived(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("mounting a small tmpfs needs root")
     mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(tmp_path)]
-    if subprocess.run(mount, capture_output=True, timeout=30).returncode != 0:
+    if subprocess.run(mount, check=False, capture_output=True, timeout=30).returncode != 0:
         pytest.skip("this machine does not let us mount a tmpfs")
     try:
         filler = tmp_path / "filler"
@@ -533,7 +531,7 @@ class SameAnswers(RuleBasedStateMachine):
         pair = (self.memory.subscribe(topic, start), self.sqlite.subscribe(topic, start))
         self.readers.append((topic, *pair))
 
-    @precondition(lambda self: getattr(self, "readers", None))
+    @precondition(lambda self: bool(getattr(self, "readers", [])))
     @rule(data=st.data(), limit=st.integers(1, 6))
     def poll(self, data: st.DataObject, limit: int) -> None:
         _, memory, sqlite = data.draw(st.sampled_from(self.readers))

@@ -1,0 +1,44 @@
+"""Every step accounted for: produced = trained + dropped + in flight.
+
+`produced` is what the actors numbered (the newest record of each on the bus), `in_flight` what lies
+on the bus past the learner's position or waits in its half-built batches, `trained` and `dropped`
+what its ledger says. No term is found by subtraction, so a wrong count shows.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from rookery.bus import Bus
+from rookery.messages import EXPERIENCES, LedgerSummary
+
+
+class Balance(msgspec.Struct, frozen=True, kw_only=True):
+    """Agent steps of the training policies."""
+
+    produced: int
+    trained: int
+    dropped: dict[str, int]
+    in_flight: int
+
+    @property
+    def exact(self) -> bool:
+        return self.produced == self.trained + sum(self.dropped.values()) + self.in_flight
+
+
+def balance(bus: Bus | None, ledger: LedgerSummary) -> Balance:
+    """The balance at this moment, for the ledger as the learner last told it."""
+    produced = dict(ledger.seen)
+    unread = 0
+    if bus is not None:
+        with bus.snapshot():
+            for actor, headers in bus.newest_headers(EXPERIENCES).items():
+                produced[actor] = int(headers.get("steps_total", 0))
+            start = ledger.position or (0,)
+            unread = sum(int(h.get("steps", 0)) for h in bus.headers(EXPERIENCES, start))
+    return Balance(
+        produced=sum(produced.values()),
+        trained=ledger.trained,
+        dropped=ledger.dropped,
+        in_flight=unread + ledger.pending,
+    )

@@ -1,0 +1,83 @@
+"""Local processes: subprocesses of the package's own entry points.
+
+Each worker's standard input is a pipe that only this process holds open. When this process dies,
+however it dies, the pipe closes and the worker ends itself: no orphan is left.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rookery.launchers import LIFELINE, Observed, WorkerSpec
+
+GRACE_S = {"learner": 60.0, "actor": 5.0}
+
+
+@dataclass
+class _Child:
+    spec: WorkerSpec
+    process: subprocess.Popen[bytes]
+    kill_at: float | None = None  # set once it was asked to stop
+
+
+class LocalLauncher:
+    def __init__(self, log_dir: Path) -> None:
+        self._log_dir = log_dir
+        self._children: dict[str, _Child] = {}
+
+    def apply(self, specs: Mapping[str, WorkerSpec]) -> None:
+        for name, child in self._children.items():
+            if name not in specs and child.kill_at is None:
+                child.kill_at = time.monotonic() + GRACE_S.get(child.spec.kind, 5.0)
+                child.process.terminate()
+        for name, spec in specs.items():
+            if name not in self._children:
+                self._children[name] = _Child(spec, self._start(name, spec))
+
+    def observe(self) -> dict[str, Observed]:
+        seen = {}
+        for name, child in list(self._children.items()):
+            code = child.process.poll()
+            seen[name] = Observed(child.process.pid, code)
+            if code is not None:
+                _close_pipe(child.process)
+                del self._children[name]
+            elif child.kill_at is not None and time.monotonic() > child.kill_at:
+                child.process.kill()
+        return seen
+
+    def work(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def close(self) -> None:
+        for child in self._children.values():
+            child.process.kill()
+        for child in self._children.values():
+            child.process.wait(timeout=30)
+            _close_pipe(child.process)
+        self._children.clear()
+
+    def _start(self, name: str, spec: WorkerSpec) -> subprocess.Popen[bytes]:
+        self._log_dir.mkdir(parents=True, exist_ok=True)
+        with open(self._log_dir / f"{name}.log", "ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "rookery", *spec.argv],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **spec.environment, LIFELINE: "stdin"},
+                start_new_session=True,  # Ctrl-C in the terminal is the controller's to handle
+            )
+
+
+def _close_pipe(process: subprocess.Popen[bytes]) -> None:
+    if process.stdin is not None:
+        process.stdin.close()
+
+

@@ -1,0 +1,132 @@
+"""Carrying a run in this process: what `rookery train`, `rookery resume` and `rookery.train` share."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rookery.bus import LATEST, Bus
+from rookery.config import RunConfig
+from rookery.control.controller import Controller
+from rookery.control.home import Home, RunLog
+from rookery.control.run_state import DELETED, RUNNING, RunState
+from rookery.errors import InputError
+from rookery.launchers import Launcher
+from rookery.launchers.inline import InlineLauncher
+from rookery.launchers.local import LocalLauncher
+from rookery.messages import (
+    METRICS_TRAINING,
+    DeleteRun,
+    RunEnded,
+    StartRun,
+    StopRun,
+    TrainingMetrics,
+    decode_json,
+)
+from rookery.workers import inline
+
+Progress = Callable[[RunState, TrainingMetrics | None], None]
+
+
+def author() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
+
+
+def create_run(home: Home, config: RunConfig) -> str:
+    """Describe the environment (which finds most mistakes), then append CreateRun."""
+    from rookery.envs.registry import describe
+
+    spec = describe(config.environment.id, config.environment.kwargs)
+    return home.create(config, spec, author())
+
+
+def carry(home: Home, run: str, progress: Progress | None = None) -> RunState | None:
+    """Own the run and carry it to its end; None if another process owns it.
+
+    Ctrl-C is StopRun; a second one ends the workers at once.
+    """
+    home.send(StartRun(run=run, author=author()))
+    with home.lease(run) as mine:
+        if not mine:
+            return None
+        config = home.config(home.state(run))
+        bus = home.open_run_bus(run, config) if config.bus.kind == "sqlite" else None
+        controller = Controller(home, run, config, bus, make_launcher(home, run, config))
+        with _stop_on_interrupt(home, run):
+            return controller.run_until_ended(_following(bus, progress))
+
+
+def make_launcher(home: Home, run: str, config: RunConfig) -> Launcher:
+    if config.launcher == "inline":
+        return InlineLauncher(lambda spec, stopped: inline(home, run, spec, stopped))
+    return LocalLauncher(home.run_dir(run) / "logs")
+
+
+@contextmanager
+def _stop_on_interrupt(home: Home, run: str) -> Iterator[None]:
+    asked = False
+
+    def stop(*_: object) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+        home.send(StopRun(run=run, author=author(), reason="Ctrl-C"))
+
+    try:
+        before = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not the main thread: a notebook's own interrupt stays in force
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _following(bus: Bus | None, progress: Progress | None) -> Callable[[RunState], None]:
+    """A tick that hands the newest metrics on, a few times a second."""
+    if progress is None:
+        return lambda state: None
+    subscription = bus.subscribe(METRICS_TRAINING, LATEST) if bus is not None else None
+    newest: TrainingMetrics | None = None
+    due = 0.0
+
+    def tick(state: RunState) -> None:
+        nonlocal newest, due
+        now = time.monotonic()
+        if now < due:
+            return
+        due = now + 0.1
+        if subscription is not None:
+            for record in subscription.poll(0.0):
+                newest = decode_json(record.payload, TrainingMetrics)
+        progress(state, newest)
+
+    return tick
+
+
+def delete(home: Home, run: str) -> None:
+    """Forget a run that does not run, and remove its files."""
+    with home.lease(run) as mine:
+        if not mine:
+            raise InputError(f"run {run} is running: stop it first (Ctrl-C in its terminal)")
+        log = RunLog(home, run)
+        log.read()
+        if log.states[run].desired == RUNNING:  # its owner died: nothing runs any more
+            home.record(RunEnded(run=run, status="stopped", reason="its owner died"))
+        home.send(DeleteRun(run=run, author=author()))
+        log.read()
+        log.answer(run)
+        if log.states[run].desired != DELETED:
+            raise InputError(f"run {run} could not be deleted: {log.states[run].status}")
+    shutil.rmtree(home.run_dir(run), ignore_errors=True)

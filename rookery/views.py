@@ -1,0 +1,298 @@
+"""What a person or a script is told about runs: read from the log, the bus and the checkpoints."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+
+from rookery.bus import EARLIEST, Bus
+from rookery.control.balance import balance
+from rookery.control.home import Home
+from rookery.control.run_state import RUNNING, RunState, WorkerState
+from rookery.errors import DamagedCheckpoint
+from rookery.learner.checkpoint import newest_checkpoint, open_store
+from rookery.messages import (
+    METRICS_ACTORS,
+    METRICS_TRAINING,
+    ActorMetrics,
+    LedgerSummary,
+    TrainingMetrics,
+    decode_json,
+)
+
+STALE_S = 5.0  # a learner that trains reports every second
+
+
+def status_of(home: Home, state: RunState) -> str:
+    """The status as it is now: a run whose owner died is `interrupted`."""
+    if state.desired == RUNNING and not home.is_owned(state.id):
+        return "interrupted" if state.workers else "created"
+    return state.status
+
+
+def training_history(home: Home, run: str) -> Iterator[TrainingMetrics]:
+    """All training metrics that are kept, without stretches that a later life did over."""
+    bus = home.read_run_bus(run)
+    if bus is None:
+        return
+    kept: list[TrainingMetrics] = []
+    subscription = bus.subscribe(METRICS_TRAINING, EARLIEST)
+    while records := subscription.poll(0.0, limit=4096):
+        for record in records:
+            metrics = decode_json(record.payload, TrainingMetrics)
+            while kept and kept[-1].updates > metrics.updates:
+                kept.pop()
+            kept.append(metrics)
+    bus.close()
+    yield from kept
+
+
+def newest_training(bus: Bus | None, run: str) -> TrainingMetrics | None:
+    record = bus.newest(METRICS_TRAINING, run) if bus is not None else None
+    return decode_json(record.payload, TrainingMetrics) if record else None
+
+
+def train_result(home: Home, state: RunState, began: float) -> dict[str, Any]:
+    """The JSON object of `rookery train`."""
+    bus = home.read_run_bus(state.id)
+    metrics = newest_training(bus, state.id)
+    result: dict[str, Any] = {
+        "run": state.id,
+        "status": state.status,
+        "reason": state.reason,
+        "env_steps": state.env_steps,
+        "wall_s": round(time.time() - began, 3),
+        "train_s": None,
+        "steps_per_s": None,
+        "mean_return_100": None,
+    }
+    if metrics is not None:
+        result |= {
+            "env_steps": metrics.env_steps,
+            "train_s": round(metrics.train_s, 3),
+            "steps_per_s": round(metrics.steps_per_s, 1),
+            "mean_return_100": metrics.mean_return_100,
+            "mean_length_100": metrics.mean_length_100,
+            "episodes": metrics.episodes,
+            "updates": metrics.updates,
+            "lag_max": metrics.lag_max,
+        }
+    if bus is not None:
+        bus.close()
+    return result
+
+
+def list_rows(home: Home) -> list[dict[str, Any]]:
+    rows = []
+    for state in home.states().values():
+        config = state.config["config"]
+        bus = home.read_run_bus(state.id)
+        metrics = newest_training(bus, state.id)
+        if bus is not None:
+            bus.close()
+        rows.append(
+            {
+                "run": state.id,
+                "environment": config["environment"]["id"],
+                "algorithm": config["algorithm"]["kind"],
+                "status": status_of(home, state),
+                "env_steps": metrics.env_steps if metrics else state.env_steps,
+                "mean_return_100": metrics.mean_return_100 if metrics else None,
+                "created": time.strftime("%Y-%m-%d %H:%M", time.localtime(state.created_s)),
+            }
+        )
+    return rows
+
+
+def show(home: Home, run: str) -> dict[str, Any]:
+    """The JSON object of `rookery runs show`."""
+    state = home.state(run)
+    config = home.config(state)
+    bus = home.read_run_bus(run)
+    ledger, version, metrics = _ledger(home, state, bus)
+    found = balance(bus, ledger)
+    store = open_store(home.checkpoint_uri(run, config))
+    result = {
+        "run": run,
+        "environment": config.environment.id,
+        "algorithm": config.algorithm.kind,
+        "status": status_of(home, state),
+        "reason": state.reason,
+        "env_steps": ledger.trained,
+        "mean_return_100": metrics.mean_return_100 if metrics else None,
+        "steps_per_s": metrics.steps_per_s if metrics else None,
+        "workers": [_worker_row(worker) for worker in state.workers.values()],
+        "balance": {
+            "produced": found.produced,
+            "trained": found.trained,
+            "dropped": found.dropped,
+            "in_flight": found.in_flight,
+            "exact": found.exact,
+        },
+        "duplicates": ledger.duplicates,
+        "gaps": ledger.gaps,
+        "lag_max": metrics.lag_max if metrics else None,
+        "weights_version": version,
+        "checkpoints": store.names(),
+        "damaged_checkpoints": state.damaged,
+        "directory": str(home.run_dir(run)),
+    }
+    if bus is not None:
+        bus.close()
+    return result
+
+
+def _ledger(
+    home: Home, state: RunState, bus: Bus | None
+) -> tuple[LedgerSummary, str | None, TrainingMetrics | None]:
+    """The learner's last word on its ledger: its newest metrics, or its newest checkpoint.
+
+    A life that ended without a checkpoint takes its metrics with it: what counts then is what the
+    next learner will go on from.
+    """
+    metrics = newest_training(bus, state.id)
+    learner = next((w for w in state.workers.values() if w.kind != "actor"), None)
+    alive = learner is not None and learner.running and home.is_owned(state.id)
+    if metrics is not None and (alive or learner is None):
+        return metrics.ledger, f"{metrics.generation}.{metrics.updates}", metrics
+    try:
+        store = open_store(home.checkpoint_uri(state.id, home.config(state)))
+        checkpoint = newest_checkpoint(store)
+    except DamagedCheckpoint:
+        checkpoint = None
+    if checkpoint is None:
+        empty = LedgerSummary(trained=0, dropped={}, pending=0, position=(), seen={})
+        return empty, None, metrics
+    manifest = checkpoint.manifest
+    pending = sum(
+        fragment.header.steps for _, fragment in _pending(checkpoint)
+    )
+    summary = manifest.ledger.summary(pending, manifest.position)
+    return summary, str(manifest.version), metrics
+
+
+def _pending(checkpoint: Any) -> Any:
+    from rookery.learner.checkpoint import pending_fragments
+
+    return pending_fragments(checkpoint)
+
+
+def _worker_row(worker: WorkerState) -> dict[str, Any]:
+    return {
+        "kind": worker.kind,
+        "index": worker.index,
+        "incarnation": worker.incarnation,
+        "pid": worker.pid,
+        "alive": worker.running and worker.pid is not None and _alive(worker.pid),
+        "restarts": worker.restarts,
+        "last_error": worker.last_error,
+    }
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def show_text(found: dict[str, Any]) -> str:
+    balance_ = found["balance"]
+    dropped = sum(balance_["dropped"].values())
+    reasons = ", ".join(f"{why} {n:,}" for why, n in balance_["dropped"].items())
+    lines = [
+        f"{found['run']}  {found['environment']}  {found['algorithm']}  {found['status']}"
+        + (f" ({found['reason']})" if found["reason"] else ""),
+        f"  steps      {found['env_steps']:,}"
+        + (f"   return {found['mean_return_100']:.1f}" if found["mean_return_100"] else ""),
+        f"  balance    produced {balance_['produced']:,} = trained {balance_['trained']:,}"
+        f" + dropped {dropped:,}{f' ({reasons})' if reasons else ''}"
+        f" + in flight {balance_['in_flight']:,}"
+        + ("" if balance_["exact"] else "   DOES NOT ADD UP"),
+        f"  weights    {found['weights_version'] or '-'}",
+    ]
+    for worker in found["workers"]:
+        state = f"pid {worker['pid']}" if worker["alive"] else "not running"
+        error = f"   last error: {worker['last_error']}" if worker["last_error"] else ""
+        lines.append(
+            f"  {worker['kind']} {worker['index']}    {state}, {worker['restarts']} restarts{error}"
+        )
+    lines.append(f"  checkpoints {', '.join(found['checkpoints']) or 'none yet'}")
+    lines.append(f"  directory  {found['directory']}")
+    return "\n".join(lines)
+
+
+def why(home: Home, run: str) -> dict[str, Any]:
+    """Name what is stuck: the JSON object of `rookery why`."""
+    state = home.state(run)
+    status = status_of(home, state)
+    bus = home.read_run_bus(run)
+    metrics = newest_training(bus, run)
+    actors = _newest_actors(bus, state)
+    if bus is not None:
+        bus.close()
+    component, summary, detail = _diagnose(state, status, metrics, actors, time.time())
+    return {
+        "run": run,
+        "status": status,
+        "component": component,
+        "summary": summary,
+        "detail": detail,
+    }
+
+
+def _newest_actors(bus: Bus | None, state: RunState) -> dict[str, ActorMetrics]:
+    found = {}
+    for name, worker in state.workers.items():
+        if bus is not None and worker.kind == "actor":
+            record = bus.newest(METRICS_ACTORS, f"{worker.index}.{worker.incarnation}")
+            if record is not None:
+                found[name] = decode_json(record.payload, ActorMetrics)
+    return found
+
+
+def _diagnose(
+    state: RunState,
+    status: str,
+    metrics: TrainingMetrics | None,
+    actors: dict[str, ActorMetrics],
+    now: float,
+) -> tuple[str | None, str, str]:
+    """(component, one line, its last words)."""
+    run = state.id
+    troubled = [w for w in state.workers.values() if w.last_error]
+    worst = max(troubled, key=lambda w: (w.failed_for_good, w.deaths), default=None)
+    words = worst.last_detail if worst else ""
+    if status == "failed":
+        name = f"{worst.kind}-{worst.index}" if worst else None
+        return name, f"{run} failed: {state.reason}", words
+    if status == "interrupted":
+        return "owner", f"{run} has no owner: its process died. Go on with: rookery resume {run}", ""
+    if status != "running":
+        return None, f"{run} does not run: {status}" + (
+            f", {state.reason}" if state.reason else ""
+        ), ""
+    for name, worker in state.workers.items():
+        if not worker.running:
+            error = worker.last_error or "no error was reported"
+            return name, f"{name} is down and will be started again; last error: {error}", words
+    if metrics is None or now - metrics.time_s > STALE_S:
+        silent = [n for n, w in state.workers.items() if w.kind == "actor" and n not in actors]
+        silent += [n for n, a in actors.items() if now - a.time_s > STALE_S]
+        if silent:
+            return silent[0], f"{silent[0]} is silent: its environment is slow or hangs", words
+        waited = f"for {now - metrics.time_s:.0f} s" if metrics else "yet"
+        return "learner-0", f"learner-0 has not reported {waited}: it may be compiling", words
+    if metrics.recent_steps_per_s == 0:
+        return "actors", "the learner waits for experience: no fragment is complete", words
+    rate = f"{metrics.recent_steps_per_s:,.0f} steps/s"
+    last = f"; last error, recovered: {worst.last_error}" if worst else ""
+    return None, f"nothing is stuck: {run} trains at {rate}{last}", ""
+
+

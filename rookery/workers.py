@@ -1,0 +1,291 @@
+"""The workers' entry points: what a process of `rookery actor` or `rookery learner` does.
+
+A worker stops after a checkpoint on SIGTERM and writes down what went wrong before it dies of it.
+Under the local launcher it lives only as long as its standard input is open: the launcher holds the
+other end.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+
+from rookery.bus import Outgoing
+from rookery.control.home import Home
+from rookery.errors import EnvironmentFailed, RookeryError
+from rookery.launchers import LIFELINE, WorkerSpec
+from rookery.messages import (
+    METRICS_ACTORS,
+    ActorId,
+    ActorMetrics,
+    RunEnded,
+    WorkerFailed,
+    encode_json,
+)
+from rookery.wiring import Actor, Learner, Place, prepare_xla, wire_actor, wire_learner
+
+WAIT_S = 0.1  # how long a worker sleeps on the bus before it looks up
+HUNG = 71  # exit code of a worker whose environment hung
+
+
+class Stop:
+    """Set by SIGTERM; a worker looks at it between fragments or updates."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def __call__(self) -> bool:
+        return self.asked
+
+    def ask(self, *_: object) -> None:
+        self.asked = True
+
+
+def main(kind: str, run: str, index: int, incarnation: int) -> int:
+    """Run one worker in this process until it is done; returns the exit code."""
+    home = Home.default()
+    spec = WorkerSpec(kind, index, incarnation, (), {})
+    stop = Stop()
+    signal.signal(signal.SIGTERM, stop.ask)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if os.environ.get(LIFELINE) == "stdin":
+        _end_with_parent()
+    work = {"actor": _act, "learner": _learn}[kind]
+    return guarded(home, run, spec, lambda: work(home, run, spec, stop))
+
+
+def guarded(home: Home, run: str, spec: WorkerSpec, work: Callable[[], int]) -> int:
+    """Do the work; whatever ends it is written to the log of events first."""
+    try:
+        return work()
+    except Exception as error:  # noqa: BLE001 the worker's outermost frame: report, then die
+        traceback.print_exc()
+        home.record(failure(run, spec, error))
+        return 1
+
+
+def failure(run: str, spec: WorkerSpec, error: BaseException) -> WorkerFailed:
+    """What a person should read: one line, and the traceback of their own code if it is theirs."""
+    detail = "".join(traceback.format_exception(error))
+    text = str(error)
+    if isinstance(error, EnvironmentFailed):
+        detail = error.user_traceback
+    elif not isinstance(error, RookeryError):
+        text = f"{type(error).__name__}: {error}"
+    final = isinstance(error, RookeryError) and not isinstance(error, EnvironmentFailed)
+    return WorkerFailed(
+        run=run,
+        kind=spec.kind,
+        index=spec.index,
+        incarnation=spec.incarnation,
+        error=" ".join(text.split()),
+        detail=detail,
+        final=final,
+    )
+
+
+# --- actor ---------------------------------------------------------------------------------------
+
+
+def _act(home: Home, run: str, spec: WorkerSpec, stop: Stop) -> int:
+    place = Place.open(home, run)
+    prepare_xla(place.config.learner.threads)
+    watch = DeadlineWatch(home, run, spec, place.config.environment.deadline_s)
+    actor_id = ActorId(spec.index, spec.incarnation)
+    actor = wire_actor(place, actor_id, WAIT_S, watch.busy, stop)
+    meter = ActorMeter(place, actor)
+    for fragment in actor.loop:
+        meter.note(fragment is not None)
+    return 0
+
+
+class ActorMeter:
+    """Publishes an actor's metrics once a second."""
+
+    def __init__(self, place: Place, actor: Actor) -> None:
+        self._place, self._actor = place, actor
+        self._since = self._turn = time.monotonic()
+        self._steps, self._waited = 0, 0.0
+
+    def note(self, played: bool) -> None:
+        now = time.monotonic()
+        if not played:
+            self._waited += now - self._turn
+        self._turn = now
+        elapsed = now - self._since
+        if elapsed < 1.0:
+            return
+        post = self._actor.post
+        metrics = ActorMetrics(
+            run=self._place.run,
+            actor=str(post.actor),
+            fragments=post.sequence,
+            agent_steps=post.agent_steps,
+            steps_per_s=(post.agent_steps - self._steps) / elapsed,
+            waiting_share=min(1.0, self._waited / elapsed),
+            doing="playing" if played else "waiting",
+        )
+        message = Outgoing(METRICS_ACTORS, encode_json(metrics), key=metrics.actor)
+        self._place.bus.publish([message])
+        self._since, self._steps, self._waited = now, post.agent_steps, 0.0
+
+
+class DeadlineWatch:
+    """Ends the process when an environment takes longer than its deadline, and says where."""
+
+    def __init__(self, home: Home, run: str, spec: WorkerSpec, deadline_s: float) -> None:
+        self._home, self._run, self._spec, self._deadline_s = home, run, spec, deadline_s
+        self._doing, self._since, self._calls = "", 0.0, 0
+        self._thread_id = threading.get_ident()
+        threading.Thread(target=self._look, daemon=True).start()
+
+    def busy(self, doing: str) -> None:
+        self._since = time.monotonic()
+        self._calls += 1
+        self._doing = doing
+
+    def _look(self) -> None:
+        while True:
+            time.sleep(min(1.0, self._deadline_s / 4))
+            doing, since = self._doing, self._since
+            if doing in ("step", "reset") and time.monotonic() - since > self._deadline_s:
+                self._end(doing)
+
+    def _end(self, doing: str) -> None:
+        frame = sys._current_frames().get(self._thread_id)
+        detail = "".join(traceback.format_stack(frame)) if frame else ""
+        self._home.record(
+            WorkerFailed(
+                run=self._run,
+                kind=self._spec.kind,
+                index=self._spec.index,
+                incarnation=self._spec.incarnation,
+                error=f"the environment hung: {doing} number {self._calls} took longer than "
+                f"environment.deadline_s = {self._deadline_s:g} s",
+                detail=detail,
+            )
+        )
+        os._exit(HUNG)
+
+
+# --- learner -------------------------------------------------------------------------------------
+
+
+def _learn(home: Home, run: str, spec: WorkerSpec, stop: Stop) -> int:
+    place = Place.open(home, run)
+    prepare_xla(place.config.learner.threads)
+    learner = wire_learner(place, spec.incarnation, WAIT_S, stop)
+    ended: RunEnded | None = None
+    for updated in learner.loop:
+        learner.keeper.note(updated)
+        if updated is not None:
+            ended = learner.keeper.ended()
+            if ended is not None:
+                break
+        if learner.keeper.checkpoint_is_due():
+            _record_checkpoint(home, learner)
+    learner.keeper.publish_metrics()
+    _record_checkpoint(home, learner)
+    home.record(ended or RunEnded(run=run, status="stopped", reason="asked to stop"))
+    return 0
+
+
+def _record_checkpoint(home: Home, learner: Learner, actor: dict | None = None) -> None:
+    saved = learner.keeper.save(actor)
+    if saved is not None:
+        home.record(saved)
+
+
+# --- both, in one process ------------------------------------------------------------------------
+
+
+def inline(
+    home: Home, run: str, spec: WorkerSpec, stopped: Callable[[], bool]
+) -> Iterator[int | None]:
+    """Actor and learner in turns; yields None per turn and the exit code at the end."""
+    turns = _take_turns(home, run, spec, stopped)
+    while True:
+        try:
+            yield next(turns)
+        except StopIteration:
+            yield 0
+            return
+        except Exception as error:  # noqa: BLE001 the worker's outermost frame: report, then die
+            home.record(failure(run, spec, error))
+            yield 1
+            return
+
+
+def _take_turns(
+    home: Home, run: str, spec: WorkerSpec, stopped: Callable[[], bool]
+) -> Iterator[None]:
+    place = Place.open(home, run)
+    config = place.config
+    prepare_xla(config.learner.threads)
+    learner = wire_learner(place, spec.incarnation, 0.0)
+    keeper = learner.keeper
+    for gone in list(keeper.inbox.book.tickets):
+        keeper.inbox.book.leave(gone)
+    keeper.inbox.abandon_all()
+    actor = wire_actor(place, ActorId(0, spec.incarnation), 0.0)
+    if keeper.resumed is not None:
+        _restore_actor(actor, keeper.resumed.arrays, config.seed, keeper.post.number)
+    ended: RunEnded | None = None
+    while ended is None:
+        if next(actor.loop) is None:
+            updated = next(learner.loop)
+            keeper.note(updated)
+            if updated is not None:
+                ended = keeper.ended()
+                due = updated.number % config.checkpoint.every_updates == 0
+                if due and ended is None:
+                    _save_both(home, learner, actor, config.seed)
+                if stopped() and ended is None and (due or actor.rollout.can_save):
+                    ended = RunEnded(run=run, status="stopped", reason="asked to stop")
+        yield None
+    keeper.publish_metrics()
+    _save_both(home, learner, actor, config.seed)
+    home.record(ended)
+
+
+def _save_both(home: Home, learner: Learner, actor: Actor, seed: int) -> None:
+    learner.keeper.inbox.receive(learner.keeper.post.number)
+    _record_checkpoint(home, learner, actor.rollout.save())
+    if not actor.rollout.can_save:
+        actor.rollout.restart(_restart_seed(seed, learner.keeper.post.number))
+
+
+def _restore_actor(actor: Actor, arrays: dict, seed: int, number: int) -> None:
+    from rookery.learner.checkpoint import sub_arrays
+
+    saved = sub_arrays(arrays, "actor/")
+    if saved:
+        actor.rollout.restore(saved)
+        if not actor.rollout.can_save:
+            actor.rollout.restart(_restart_seed(seed, number))
+
+
+def _restart_seed(seed: int, number: int) -> int:
+    from rookery import seeds
+
+    return seeds.number(seed, "environment", 0, 0, number)
+
+
+def _end_with_parent() -> None:
+    """Die with the process that holds our standard input, whatever kills it."""
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+    def wait() -> None:
+        while os.read(0, 4096):
+            continue
+        os._exit(0)
+
+    threading.Thread(target=wait, daemon=True).start()

@@ -1,0 +1,186 @@
+"""Environments by name: what is found, and what is said when it is not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rookery.envs import SOLO_SEAT, registry
+from rookery.envs.compiled import SteppedCompiled
+from rookery.envs.gymnasium import GymnasiumEnvironment
+from rookery.errors import ConfigError, InputError, MissingExtra, UnknownName
+from rookery.spaces import Categorical
+from rookery.testing.envs import CountingEnv
+
+
+@pytest.mark.parametrize(
+    ("id", "kind"),
+    [
+        ("CartPole-v1", GymnasiumEnvironment),
+        ("rookery.testing.envs:CountingEnv", GymnasiumEnvironment),
+        ("gymnax:CartPole-v1", SteppedCompiled),
+        ("rookery.testing.envs:CountingCompiled", SteppedCompiled),
+    ],
+)
+def test_make_and_describe_agree(id: str, kind: type) -> None:
+    env = registry.make(id, 2)
+    assert isinstance(env, kind)
+    assert registry.describe(id) == env.spec and env.spec.id == id
+    assert env.spec.compiled == (kind is SteppedCompiled)
+    env.close()
+
+
+def test_a_registered_factory_is_found_by_its_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_registered", {})
+    registry.register("maze", lambda length=3: CountingEnv(length, actions=4))
+    spec = registry.describe("maze", {"length": 2})
+    assert spec.seats[SOLO_SEAT].action == Categorical(4)
+    assert spec.seats[SOLO_SEAT].observation[0].shape == (3,)
+    assert "maze" in [info.id for info in registry.search("maze")]
+
+
+def test_a_module_of_the_current_directory_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_worlds.py").write_text(
+        "from rookery.testing.envs import CountingEnv\n"
+        "class World(CountingEnv):\n    pass\n"
+        "def build(size):\n    return CountingEnv(size)\n"
+        "def wrong():\n    return 3\n"
+    )
+    (tmp_path / "my_broken.py").write_text("def f(:\n")
+    (tmp_path / "my_needy.py").write_text("import nowhere_to_be_found\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p])
+    assert registry.describe("my_worlds:World", {"length": 2}).seats
+    assert registry.describe("my_worlds:build", {"size": 2}).seats
+    for id, message in [
+        ("my_worlds:Wurld", "my_worlds has no 'Wurld'; did you mean World"),
+        ("my_worlds:build", "needs its option 'size': --env.size="),
+        ("my_worlds:wrong", "is made as a int; it must be a gymnasium.Env"),
+        ("my_words:World", "there is no module 'my_words'"),
+        ("my_broken:World", "importing my_broken raised SyntaxError"),
+        ("my_needy:World", "needs the module 'nowhere_to_be_found'"),
+        (":World", "module:Class"),
+    ]:
+        with pytest.raises(InputError) as caught:
+            registry.describe(id)
+        assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("id", "nearest"),
+    [
+        ("CartPole-v9", "CartPole-v1"),
+        ("CartPole", "CartPole-v1"),
+        ("cartpole-v1", "CartPole-v1"),
+        ("CatPole-v1", "CartPole-v1"),
+        ("LunarLander-v2", "LunarLander-v3"),
+        ("gymnax:Brekout-MinAtar", "gymnax:Breakout-MinAtar"),
+    ],
+)
+def test_an_unknown_id_is_told_with_the_nearest(id: str, nearest: str) -> None:
+    for call in (registry.describe, lambda id: registry.make(id, 1)):
+        with pytest.raises(UnknownName) as caught:
+            call(id)
+        assert caught.value.nearest[0] == nearest
+        assert "rookery envs" in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("id", ["pgx:chess", "pettingzoo:connect_four_v3"])
+def test_what_comes_later_says_so(id: str) -> None:
+    with pytest.raises(InputError, match="not supported yet"):
+        registry.describe(id)
+
+
+def hide(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    """Make a package look as if it were not installed."""
+    for name in [m for m in sys.modules if m == package or m.startswith(package + ".")]:
+        monkeypatch.delitem(sys.modules, name)
+
+    class Hiding:
+        @staticmethod
+        def find_spec(name: str, path: Any = None, target: Any = None) -> None:
+            if name == package or name.startswith(package + "."):
+                raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setattr(sys, "meta_path", [Hiding, *sys.meta_path])
+
+
+@pytest.mark.parametrize(
+    ("id", "package", "extra"),
+    [
+        ("LunarLander-v3", "Box2D", "box2d"),
+        ("Ant-v5", "mujoco", "mujoco"),
+    ],
+)
+def test_a_missing_package_names_its_extra(
+    id: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hide(monkeypatch, package)
+    for module in ("gymnasium.envs.box2d", "gymnasium.envs.mujoco"):
+        for name in [m for m in sys.modules if m.startswith(module)]:
+            monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(MissingExtra, match=rf"rookery\[{extra}\]") as caught:
+        registry.describe(id)
+    assert caught.value.extra == extra
+
+
+def test_missing_gymnax_and_atari_name_their_extras(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = registry.importlib.util.find_spec
+    missing = ("gymnax", "ale_py")
+    monkeypatch.setattr(
+        registry.importlib.util, "find_spec", lambda n: None if n in missing else found(n)
+    )
+    for id, extra in (("gymnax:CartPole-v1", "gymnax"), ("ALE/Pong-v5", "atari")):
+        with pytest.raises(MissingExtra) as caught:
+            registry.describe(id)
+        assert caught.value.extra == extra
+    assert all(info.source == "gymnasium" for info in registry.search())
+
+
+@pytest.mark.parametrize(
+    ("id", "options", "message"),
+    [
+        ("FrozenLake-v1", {"is_sliperry": False}, "did you mean is_slippery"),
+        ("FrozenLake-v1", {"map_name": "9x9"}, "cannot be made with map_name='9x9'"),
+        ("CartPole-v1", {"suton_barto_reward": True}, "did you mean sutton_barto_reward"),
+        ("rookery.testing.envs:CountingEnv", {"lenght": 3}, "did you mean length"),
+        ("rookery.testing.envs:CountingCompiled", {"lenght": 3}, "did you mean length"),
+        ("gymnax:CartPole-v1", {"gravty": 3}, "did you mean gravity"),
+    ],
+)
+def test_a_wrong_option_is_told(id: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        registry.describe(id, options)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_name_that_is_not_compiled_has_no_compiled_form() -> None:
+    assert registry.make_compiled("gymnax:CartPole-v1").spec.compiled
+    with pytest.raises(InputError, match="not JAX-native"):
+        registry.make_compiled("CartPole-v1")
+
+
+def test_search_lists_newest_versions_once_without_copies() -> None:
+    ids = [info.id for info in registry.search()]
+    assert {"CartPole-v1", "LunarLander-v3", "Ant-v5", "gymnax:Breakout-MinAtar"} <= set(ids)
+    assert len(ids) == len(set(ids))
+    assert not [i for i in ids if i.startswith(("phys2d/", "tabular/", "GymV2"))]
+    assert "CartPole-v0" not in ids and "Ant-v4" not in ids
+    assert [i.id for i in registry.search("BREAKOUT")] == ["gymnax:Breakout-MinAtar"]
+    assert all(i.description for i in registry.search())
+
+
+def test_search_does_not_import_jax_and_the_registry_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; import rookery.envs.registry as r;"
+        "assert 'gymnasium' not in sys.modules, 'gymnasium';"
+        "assert len(r.search()) > 40;"
+        "assert 'jax' not in sys.modules, 'jax'"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
