@@ -49,7 +49,10 @@ def run(argv: Sequence[str], began: float) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Errors are one line, with the nearest option for an unknown one."""
+    """Errors are one line; an abbreviated option is unknown, not guessed."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, **settings)
 
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message}; see `{self.prog} --help`")

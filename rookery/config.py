@@ -219,6 +219,8 @@ class RunConfig(_Part):
 
 Layer = Mapping[str, Any]
 
+DEFAULT_STEPS = 1_000_000  # where a person names neither a target nor a limit
+
 
 def build(*layers: Layer) -> RunConfig:
     """Merge the layers, later ones over earlier ones, over the environment's tuned defaults."""
@@ -259,6 +261,8 @@ def _fit(merged: dict[str, Any], asked: dict[str, Any]) -> None:
         return
     ppo = merged["algorithm"]["kind"] == "ppo"
     asked_learner = asked.get("learner", {})
+    if not merged.get("stop"):
+        merged["stop"] = {"steps": DEFAULT_STEPS}
     if "fragments_per_batch" not in asked_learner:
         learner["fragments_per_batch"] = count if ppo else 1
     if "max_policy_lag_versions" not in asked_learner and not ppo:
@@ -269,7 +273,7 @@ def _fit(merged: dict[str, Any], asked: dict[str, Any]) -> None:
 
 def _fit_minibatch(merged: dict[str, Any]) -> None:
     """The largest size up to the tuned one that divides the batch that was asked for."""
-    actors, learner = merged["actors"], merged["learner"]
+    actors, learner = merged.get("actors", {}), merged["learner"]
     defaults = ActorsConfig()
     lanes = actors.get("envs_per_actor", defaults.envs_per_actor)
     steps = actors.get("rollout_steps", defaults.rollout_steps)

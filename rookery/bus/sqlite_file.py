@@ -196,15 +196,16 @@ class SqliteFile:
         self._thread.connection = connection
 
     def _check_schema(self, db: sqlite3.Connection, schema: str) -> None:
-        if _pragma(db, "user_version") == 0:
-            if self._read_only or _tables(db):
+        version, _, tables = _in_transaction(db, "BEGIN", _identity)
+        if version == 0:
+            if self._read_only or tables:
                 raise BusError(f"{self.path} is not a bus file: check the path")
             db.execute(f"PRAGMA page_size={PAGE_BYTES}")
             db.execute("PRAGMA auto_vacuum=NONE")
             db.execute("PRAGMA journal_mode=WAL")
             _in_transaction(db, "BEGIN IMMEDIATE", lambda db: _create(db, schema))
-        version = _pragma(db, "user_version")
-        if _pragma(db, "application_id") != APPLICATION_ID:
+        version, application, _ = _in_transaction(db, "BEGIN", _identity)
+        if application != APPLICATION_ID:
             raise BusError(f"{self.path} is another program's database: check the path")
         if version > SCHEMA_VERSION:
             raise BusError(
@@ -312,8 +313,10 @@ def _pragma(db: sqlite3.Connection, name: str) -> int:
     return int(db.execute(f"PRAGMA {name}").fetchall()[0][0])
 
 
-def _tables(db: sqlite3.Connection) -> int:
-    return int(db.execute("SELECT count(*) FROM sqlite_master").fetchall()[0][0])
+def _identity(db: sqlite3.Connection) -> tuple[int, int, int]:
+    """Format, program and number of tables; in one transaction, as another may be making them."""
+    tables = int(db.execute("SELECT count(*) FROM sqlite_master").fetchall()[0][0])
+    return _pragma(db, "user_version"), _pragma(db, "application_id"), tables
 
 
 def _code(error: sqlite3.Error) -> int:

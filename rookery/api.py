@@ -1,0 +1,186 @@
+"""Rookery from Python, in a script or a notebook.
+
+    run = rookery.train("CartPole-v1", until_return=475)
+    policy = run.policy()
+    action = policy.act(observation)
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rookery import seeds
+from rookery.algorithms.networks import Network
+from rookery.config import RunConfig, build
+from rookery.control.home import Home
+from rookery.envs import SOLO_SEAT
+from rookery.errors import InputError, RookeryError
+from rookery.learner.checkpoint import acting_arrays, newest_checkpoint, open_store
+from rookery.players.policy import PolicyPlayer
+from rookery.spaces import Categorical, Leaf, MultiCategorical
+
+
+def train(
+    environment: str,
+    *,
+    algorithm: str | None = None,
+    actors: int | None = None,
+    envs_per_actor: int | None = None,
+    steps: int | None = None,
+    minutes: float | None = None,
+    until_return: float | None = None,
+    seed: int | None = None,
+    launcher: str | None = None,
+    env: dict[str, Any] | None = None,
+    config: dict[str, Any] | None = None,
+    home: str | Path | None = None,
+    quiet: bool = False,
+) -> Run:
+    """Train until the target or limit is reached, and return the run.
+
+    `env` is passed to the environment; `config` is a nested mapping of any other config keys, as in
+    YAML. Raises RookeryError if the run fails; Ctrl-C stops it after a checkpoint.
+    """
+    from rookery.runner import create_run
+
+    flags: dict[str, Any] = {
+        "algorithm": {"kind": algorithm},
+        "actors": {"count": actors, "envs_per_actor": envs_per_actor},
+        "stop": {"steps": steps, "minutes": minutes, "until_return": until_return},
+        "seed": seed,
+        "launcher": launcher,
+    }
+    asked = _given({**flags, "environment": {"id": environment, "kwargs": env}})
+    place = Home(Path(home).absolute()) if home is not None else Home.default()
+    run = create_run(place, build(config or {}, asked))
+    return _carry(place, run, quiet)
+
+
+def load(run: str = "last", home: str | Path | None = None) -> Run:
+    """A run by its id, a unique prefix of it, or `last`."""
+    place = Home(Path(home).absolute()) if home is not None else Home.default()
+    return Run(place, place.find(run))
+
+
+class Run:
+    """A run: what it is, how it went, and its policy."""
+
+    def __init__(self, home: Home, run: str) -> None:
+        self._home = home
+        self.id = run
+
+    def __repr__(self) -> str:
+        return f"Run({self.id!r}, status={self.status!r}, env_steps={self.env_steps:,})"
+
+    @property
+    def config(self) -> RunConfig:
+        return self._home.config(self._home.state(self.id))
+
+    @property
+    def status(self) -> str:
+        from rookery.views import status_of
+
+        return status_of(self._home, self._home.state(self.id))
+
+    @property
+    def env_steps(self) -> int:
+        return int(self.show()["env_steps"])
+
+    @property
+    def mean_return_100(self) -> float | None:
+        value = self.show()["mean_return_100"]
+        return None if value is None else float(value)
+
+    def show(self) -> dict[str, Any]:
+        """What `rookery runs show --json` prints."""
+        from rookery.views import show
+
+        return show(self._home, self.id)
+
+    def resume(self, quiet: bool = False) -> Run:
+        """Go on from the newest checkpoint, in this process."""
+        return _carry(self._home, self.id, quiet)
+
+    def evaluate(self, episodes: int = 100, seed: int = 0) -> dict[str, Any]:
+        """Greedy and sampled play of fresh episodes."""
+        from rookery.evaluation import evaluate_run
+
+        return evaluate_run(self._home, self.id, episodes, seed)
+
+    def policy(self, greedy: bool = True) -> Policy:
+        """The newest checkpoint's policy."""
+        checkpoint = newest_checkpoint(
+            open_store(self._home.checkpoint_uri(self.id, self.config))
+        )
+        if checkpoint is None:
+            raise InputError(f"run {self.id} has no checkpoint yet: train it for some seconds")
+        spec = self._home.spec(self._home.state(self.id))
+        network = Network(spec.seats[SOLO_SEAT], self.config.network)
+        return Policy(network, acting_arrays(network, checkpoint.arrays), greedy, self.config.seed)
+
+
+class Policy:
+    """Weights that act: `policy.act(observation) -> action`, as the environment takes it."""
+
+    def __init__(
+        self, network: Network, arrays: dict[str, np.ndarray], greedy: bool, seed: int
+    ) -> None:
+        self._network, self._arrays = network, arrays
+        self._player = PolicyPlayer(network, greedy=greedy)
+        self._rng = seeds.generator(seed, "evaluation", 0, 0, 2)
+
+    def act(self, observation: Any, mask: Any = None) -> Any:
+        """An action for one observation, in the shapes of the environment's own spaces."""
+        leaves = {
+            leaf.path: np.asarray(_at(observation, leaf), leaf.dtype)[None]
+            for leaf in self._network.spec.observation
+        }
+        legal = None if mask is None else np.asarray(mask, np.bool_)[None]
+        decision = self._player.act(self._arrays, leaves, legal, {}, self._rng)
+        action = decision.to_environment[0]
+        space = self._network.spec.action
+        if isinstance(space, Categorical):
+            return int(action) + space.start
+        if isinstance(space, MultiCategorical) and space.starts:
+            return action + np.asarray(space.starts)
+        return action
+
+
+def _at(observation: Any, leaf: Leaf) -> Any:
+    for part in leaf.path.split(".") if leaf.path else ():
+        observation = observation[int(part)] if isinstance(observation, tuple) else observation[part]
+    return observation
+
+
+def _carry(home: Home, run: str, quiet: bool) -> Run:
+    from rookery.progress import Progress
+    from rookery.runner import carry
+    from rookery.views import train_result
+
+    began = time.time()
+    if quiet:
+        state = carry(home, run)
+    else:
+        progress = Progress(run, sys.stdout, home.config(home.state(run)))
+        with progress:
+            state = carry(home, run, progress)
+        if state is not None:
+            progress.summary(train_result(home, state, began))
+    if state is not None and state.status == "failed":
+        raise RookeryError(f"run {run} failed: {state.reason}")
+    return Run(home, run)
+
+
+def _given(values: dict[str, Any]) -> dict[str, Any]:
+    """The same mapping without what was left out."""
+    kept = {}
+    for key, value in values.items():
+        value = _given(value) if isinstance(value, dict) and key != "kwargs" else value
+        if value not in (None, {}):
+            kept[key] = value
+    return kept
