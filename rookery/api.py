@@ -1,8 +1,8 @@
 """Rookery from Python, in a script or a notebook.
 
-    run = rookery.train("CartPole-v1", until_return=475)
-    policy = run.policy()
-    action = policy.act(observation)
+run = rookery.train("CartPole-v1", until_return=475)
+policy = run.policy()
+action = policy.act(observation)
 """
 
 from __future__ import annotations
@@ -114,9 +114,7 @@ class Run:
 
     def policy(self, greedy: bool = True) -> Policy:
         """The newest checkpoint's policy."""
-        checkpoint = newest_checkpoint(
-            open_store(self._home.checkpoint_uri(self.id, self.config))
-        )
+        checkpoint = newest_checkpoint(open_store(self._home.checkpoint_uri(self.id, self.config)))
         if checkpoint is None:
             raise InputError(f"run {self.id} has no checkpoint yet: train it for some seconds")
         spec = self._home.spec(self._home.state(self.id))
@@ -153,7 +151,9 @@ class Policy:
 
 def _at(observation: Any, leaf: Leaf) -> Any:
     for part in leaf.path.split(".") if leaf.path else ():
-        observation = observation[int(part)] if isinstance(observation, tuple) else observation[part]
+        observation = (
+            observation[int(part)] if isinstance(observation, tuple) else observation[part]
+        )
     return observation
 
 
@@ -180,7 +180,7 @@ def _given(values: dict[str, Any]) -> dict[str, Any]:
     """The same mapping without what was left out."""
     kept = {}
     for key, value in values.items():
-        value = _given(value) if isinstance(value, dict) and key != "kwargs" else value
-        if value not in (None, {}):
-            kept[key] = value
+        inner = _given(value) if isinstance(value, dict) and key != "kwargs" else value
+        if inner not in (None, {}):
+            kept[key] = inner
     return kept

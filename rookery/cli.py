@@ -404,7 +404,7 @@ def _envs(arguments: argparse.Namespace, began: float) -> int:
 def _algorithms(arguments: argparse.Namespace, began: float) -> int:
     from rookery.config import ALGORITHMS
 
-    found = {}
+    found: dict[str, Any] = {}
     for name, model in ALGORITHMS.items():
         options = []
         for key, field in model.model_fields.items():

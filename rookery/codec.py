@@ -32,7 +32,20 @@ MAX_HEADER_BYTES = 4 << 20
 MAX_ARRAYS = 256
 MAX_RANK = 8
 DTYPES = frozenset(
-    "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 float32 float64".split()
+    [
+        "bool",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "float16",
+        "float32",
+        "float64",
+    ]
 )
 
 _PREFIX = struct.Struct("<4sBBxxII")
@@ -212,7 +225,7 @@ def _view(payload: bytes, offset: int, entry: _ArrayHeader) -> np.ndarray:
     )
 
 
-_FIELDS = "action reward terminated truncated valid log_prob seat player".split()
+_FIELDS = ["action", "reward", "terminated", "truncated", "valid", "log_prob", "seat", "player"]
 
 
 def _named_arrays(fragment: Fragment) -> list[tuple[str, np.ndarray]]:

@@ -54,9 +54,7 @@ class MissingExtra(InputError):
 
     def __init__(self, what: str, extra: str) -> None:
         self.extra = extra
-        super().__init__(
-            f"{what} needs an optional package: pip install 'rookery[{extra}]'"
-        )
+        super().__init__(f"{what} needs an optional package: pip install 'rookery[{extra}]'")
 
 
 class MessageError(RookeryError):

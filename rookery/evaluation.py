@@ -80,9 +80,10 @@ def evaluate_run(
     state = home.state(run)
     config, spec = home.config(state), home.spec(state)
     network = Network(spec.seats[SOLO_SEAT], config.network)
+    arrays: Arrays = {}
     if player == "script:random":
         players: dict[str, Player] = {"sampled": RandomPlayer(spec.seats[SOLO_SEAT])}
-        arrays, name, env_steps = {}, player, 0
+        name, env_steps = player, 0
     elif player == "policy":
         players = {
             "greedy": PolicyPlayer(network, greedy=True),

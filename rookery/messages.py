@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, overload
 
 import msgspec
 
@@ -49,16 +49,16 @@ class WeightsVersion(NamedTuple):
 class ActorId(NamedTuple):
     """One life of one actor; a restarted actor is a new incarnation."""
 
-    index: int
+    ordinal: int
     incarnation: int
 
     def __str__(self) -> str:
-        return f"{self.index}.{self.incarnation}"
+        return f"{self.ordinal}.{self.incarnation}"
 
     @classmethod
     def parse(cls, text: str) -> ActorId:
-        index, _, incarnation = text.partition(".")
-        return cls(int(index), int(incarnation))
+        ordinal, _, incarnation = text.partition(".")
+        return cls(int(ordinal), int(incarnation))
 
 
 def new_id() -> str:
@@ -259,9 +259,7 @@ class ActorMetrics(_Json, frozen=True, kw_only=True, tag="actor"):
     doing: str  # waiting, playing
 
 
-JsonMessage = (
-    ActorJoined | ActorLeft | Credits | Command | Event | TrainingMetrics | ActorMetrics
-)
+JsonMessage = ActorJoined | ActorLeft | Credits | Command | Event | TrainingMetrics | ActorMetrics
 
 _encoder = msgspec.json.Encoder()
 _T = TypeVar("_T")
@@ -271,7 +269,11 @@ def encode_json(message: JsonMessage) -> bytes:
     return _encoder.encode(message)
 
 
-def decode_json(payload: bytes, kind: type[_T] | Any) -> _T:
+@overload
+def decode_json(payload: bytes, kind: type[_T]) -> _T: ...
+@overload
+def decode_json(payload: bytes, kind: Any) -> Any: ...
+def decode_json(payload: bytes, kind: Any) -> Any:
     """Decode into `kind`, a record type or a union of them; anything else is a MessageError."""
     if len(payload) > MAX_JSON_BYTES:
         raise MessageError(f"a JSON message of {len(payload)} bytes is over {MAX_JSON_BYTES}")
@@ -282,4 +284,4 @@ def decode_json(payload: bytes, kind: type[_T] | Any) -> _T:
     schema = getattr(message, "schema", SCHEMA)
     if schema != SCHEMA:
         raise MessageError(f"schema version {schema} of a message; this Rookery reads {SCHEMA}")
-    return message  # type: ignore[no-any-return]
+    return message

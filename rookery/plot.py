@@ -43,9 +43,7 @@ def plot(home: Home, runs: list[str], metric: str, out: str) -> dict[str, int]:
     return points
 
 
-def _series(
-    history: list[TrainingMetrics], run: str, metric: str
-) -> tuple[list[int], list[float]]:
+def _series(history: list[TrainingMetrics], run: str, metric: str) -> tuple[list[int], list[float]]:
     if not history:
         raise InputError(f"run {run} has no metrics to plot yet")
     known = [*_FIELDS, *history[-1].values]

@@ -1,4 +1,4 @@
-"""Carrying a run in this process: what `rookery train`, `rookery resume` and `rookery.train` share."""
+"""Carrying a run in this process: what `rookery train`, `resume` and `rookery.train` share."""
 
 from __future__ import annotations
 

@@ -23,7 +23,9 @@ class Leaf(msgspec.Struct, frozen=True):
     shape: tuple[int, ...]  # of one observation; () for discrete
     dtype: str  # numpy name, as it travels in a fragment
     sizes: tuple[int, ...] = ()  # number of values: one entry for discrete, one per component
-    low: float = float("-inf")  # smallest and largest bound over the leaf; images are scaled by them
+    low: float = float(
+        "-inf"
+    )  # smallest and largest bound over the leaf; images are scaled by them
     high: float = float("inf")
 
 

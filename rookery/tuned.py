@@ -32,7 +32,12 @@ _PPO: dict[str, dict[str, Any]] = {
     },
     "FrozenLake-v1": {
         "actors": {"envs_per_actor": 32, "rollout_steps": 64},
-        "algorithm": {"learning_rate": 3e-3, "epochs": 4, "minibatch_size": 512, "entropy_coef": 0.02},
+        "algorithm": {
+            "learning_rate": 3e-3,
+            "epochs": 4,
+            "minibatch_size": 512,
+            "entropy_coef": 0.02,
+        },
     },
     "LunarLander-v3": {
         "actors": {"envs_per_actor": 32, "rollout_steps": 128},

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-
 from rookery.bus import EARLIEST, Bus
 from rookery.control.balance import balance
 from rookery.control.home import Home
@@ -167,9 +166,7 @@ def _ledger(
         empty = LedgerSummary(trained=0, dropped={}, pending=0, position=(), seen={})
         return empty, None, metrics
     manifest = checkpoint.manifest
-    pending = sum(
-        fragment.header.steps for _, fragment in _pending(checkpoint)
-    )
+    pending = sum(fragment.header.steps for _, fragment in _pending(checkpoint))
     summary = manifest.ledger.summary(pending, manifest.position)
     return summary, str(manifest.version), metrics
 
@@ -248,7 +245,7 @@ def why(home: Home, run: str) -> dict[str, Any]:
 
 
 def _newest_actors(bus: Bus | None, state: RunState) -> dict[str, ActorMetrics]:
-    found = {}
+    found: dict[str, ActorMetrics] = {}
     for name, worker in state.workers.items():
         if bus is not None and worker.kind == "actor":
             record = bus.newest(METRICS_ACTORS, f"{worker.index}.{worker.incarnation}")
@@ -273,11 +270,17 @@ def _diagnose(
         name = f"{worst.kind}-{worst.index}" if worst else None
         return name, f"{run} failed: {state.reason}", words
     if status == "interrupted":
-        return "owner", f"{run} has no owner: its process died. Go on with: rookery resume {run}", ""
+        return (
+            "owner",
+            f"{run} has no owner: its process died. Go on with: rookery resume {run}",
+            "",
+        )
     if status != "running":
-        return None, f"{run} does not run: {status}" + (
-            f", {state.reason}" if state.reason else ""
-        ), ""
+        return (
+            None,
+            f"{run} does not run: {status}" + (f", {state.reason}" if state.reason else ""),
+            "",
+        )
     for name, worker in state.workers.items():
         if not worker.running:
             error = worker.last_error or "no error was reported"
@@ -294,5 +297,3 @@ def _diagnose(
     rate = f"{metrics.recent_steps_per_s:,.0f} steps/s"
     last = f"; last error, recovered: {worst.last_error}" if worst else ""
     return None, f"nothing is stuck: {run} trains at {rate}{last}", ""
-
-

@@ -112,9 +112,7 @@ def wire_actor(
         from rookery.envs.registry import make
 
         busy("making the environment")
-        env = make(
-            config.environment.id, config.actors.envs_per_actor, config.environment.kwargs
-        )
+        env = make(config.environment.id, config.actors.envs_per_actor, config.environment.kwargs)
         rollout = SteppedRollout(
             env,
             PolicyPlayer(network),
@@ -182,8 +180,6 @@ def wire_learner(
     if inbox.receive(post.number, wait_s=0.0):
         post.grant()  # the first fragments are played while the update compiles
     trainer.compile()
-    report = Report(
-        run, POLICY, manifest.episodes, manifest.episode_count, manifest.train_s
-    )
+    report = Report(run, POLICY, manifest.episodes, manifest.episode_count, manifest.train_s)
     keeper = Keeper(place.bus, config, store, inbox, trainer, post, report, checkpoint)
     return Learner(keeper, learn(inbox, trainer, post, keeper.progress, stopped))

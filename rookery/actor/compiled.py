@@ -86,7 +86,10 @@ class CompiledRollout:
         leaves = jax.tree.leaves(self._carry)
         state = {f"carry/{i}": np.asarray(_raw(leaf)) for i, leaf in enumerate(leaves)}
         state["key"] = np.asarray(jax.random.key_data(self._key))
-        state["totals"], state["lengths"] = self._counter.totals.copy(), self._counter.lengths.copy()
+        state["totals"], state["lengths"] = (
+            self._counter.totals.copy(),
+            self._counter.lengths.copy(),
+        )
         return state
 
     def restore(self, state: Arrays) -> None:

@@ -32,16 +32,13 @@ class EpisodeCounter:
         self.totals = np.zeros(lanes, np.float64)
         self.lengths = np.zeros(lanes, np.int64)
 
-    def fold(
-        self, reward: np.ndarray, ended: np.ndarray, valid: np.ndarray
-    ) -> tuple[Episode, ...]:
+    def fold(self, reward: np.ndarray, ended: np.ndarray, valid: np.ndarray) -> tuple[Episode, ...]:
         """Take (T, B) rows in order and return the episodes that ended in them."""
         episodes = []
-        any_ended = ended.any(1)
         for t in range(len(reward)):
             self.totals += reward[t]
             self.lengths += valid[t]
-            if any_ended[t]:
+            if ended[t].any():
                 for lane in np.flatnonzero(ended[t]):
                     total, length = float(self.totals[lane]), int(self.lengths[lane])
                     episodes.append(Episode(self.seat, total, length))

@@ -25,7 +25,7 @@ class ActorPost:
     """Keeps an actor within the learner's credits and numbers what it sends.
 
     The learner publishes weights before the credits that go with them, on one ordered topic, so an
-    actor that sees a credit has seen the weights it was granted for. A new generation of the learner
+    actor that sees a credit has seen the weights it was granted for. A new generation of learner
     voids all credits: the actor joins again, after everything it has sent.
     """
 

@@ -105,7 +105,10 @@ class SteppedRollout:
         state = {"rng": _json_array(self._rng.bit_generator.state)}
         if self.can_save:
             state |= {f"env/{name}": array for name, array in self.env.save().items()}
-        state["totals"], state["lengths"] = self._counter.totals.copy(), self._counter.lengths.copy()
+        state["totals"], state["lengths"] = (
+            self._counter.totals.copy(),
+            self._counter.lengths.copy(),
+        )
         state |= {f"state/{name}": np.asarray(array) for name, array in self._state.items()}
         return state
 

@@ -177,7 +177,7 @@ class ClippedGaussian:
 
     def _bounds(self) -> tuple[np.ndarray, ...]:
         """Bounds with their middle and half range; an unbounded component stays as it is."""
-        low, high = np.float32(self.low), np.float32(self.high)
+        low, high = np.asarray(self.low, np.float32), np.asarray(self.high, np.float32)
         finite = np.isfinite(low) & np.isfinite(high)
         safe_low, safe_high = np.where(finite, low, -1), np.where(finite, high, 1)
         middle, half = (safe_low + safe_high) / 2, (safe_high - safe_low) / 2

@@ -1,7 +1,7 @@
 """The policy's networks, as pure functions of flat parameter dictionaries.
 
 A policy and a value MLP each stand on the encoded observation; images pass a small CNN first, which
-both share. Every function takes the array namespace `xp`, numpy or jax.numpy, as its first argument.
+both share. Functions take the array namespace `xp`, numpy or jax.numpy, as their first argument.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Network:
         return distribution_for(self.spec.action, self.config.gaussian)
 
     def init(self, rng: np.random.Generator) -> Params:
-        """Orthogonal weights, zero biases; a small last layer keeps the first policy near uniform."""
+        """Orthogonal weights, zero biases; a small last layer makes the first policy near even."""
         params: Params = {}
         width = 0
         for leaf in self.spec.observation:

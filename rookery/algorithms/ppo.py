@@ -140,9 +140,7 @@ def make_update(network: Network, config: PPOConfig) -> Update:
         metrics["first_ratio_error"] = first_ratio_error
         metrics["gradient_steps"] = used.sum()
         metrics["explained_variance"] = explained_variance(value_t[:-1], targets.value, weight)
-        stats = update_stats(
-            network, config.normalize_returns, stats, batch, targets.value, weight
-        )
+        stats = update_stats(network, config.normalize_returns, stats, batch, targets.value, weight)
         return TrainState(params, optimizer, stats), metrics
 
     return update

@@ -1,4 +1,4 @@
-"""The controller: owns a run, folds its commands into a desired state, makes the launcher match it."""
+"""The controller: owns a run and makes the launcher match the desired state of its log."""
 
 from __future__ import annotations
 
@@ -112,9 +112,7 @@ class Controller:
             if seen.code is not None:
                 self._exited(name, kind, index, incarnation, seen)
 
-    def _exited(
-        self, name: str, kind: str, index: int, incarnation: int, seen: Observed
-    ) -> None:
+    def _exited(self, name: str, kind: str, index: int, incarnation: int, seen: Observed) -> None:
         assert seen.code is not None
         self._started.discard(name)
         self._log.read()  # its own last words come before its exit
@@ -138,9 +136,7 @@ class Controller:
         del self._specs[worker]
         state = self.state.workers[worker]
         reported = state.last_error is not None and seen.code > 0
-        goes_on = self._supervisor.died(
-            worker, time.monotonic(), reported, self._trained_steps()
-        )
+        goes_on = self._supervisor.died(worker, time.monotonic(), reported, self._trained_steps())
         if state.failed_for_good or not goes_on:
             self._give_up(worker, seen.code)
 
@@ -182,4 +178,3 @@ def _one_blas_thread() -> dict[str, str]:
         "MKL_NUM_THREADS": "1",
         "NPROC": "1",
     }
-

@@ -28,6 +28,7 @@ from rookery.messages import (
 )
 from rookery.spaces import EnvironmentSpec, spec_from_json, spec_to_json
 
+
 class Home:
     """The control log and the runs' directories. Opens files only when they are needed."""
 
@@ -95,7 +96,9 @@ class Home:
         runs = self.states()
         if name == "last":
             if not runs:
-                raise InputError(f"there is no run in {self.path} yet: start one with rookery train")
+                raise InputError(
+                    f"there is no run in {self.path} yet: start one with rookery train"
+                )
             return max(runs.values(), key=lambda state: state.created_s).id
         if name in runs:
             return name

@@ -9,7 +9,7 @@ CommandRejected event makes it count; a command id that was answered before is n
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -31,6 +31,8 @@ from rookery.messages import (
     WorkerStarted,
     WorkerStarting,
 )
+
+_S = TypeVar("_S", bound=msgspec.Struct)
 
 RUNNING, STOPPED, DELETED = "running", "stopped", "deleted"
 
@@ -174,5 +176,5 @@ def exit_text(code: int) -> str:
     return f"exited with code {code}"
 
 
-def _replace(struct: Any, **changes: Any) -> Any:
+def _replace(struct: _S, **changes: Any) -> _S:
     return msgspec.structs.replace(struct, **changes)

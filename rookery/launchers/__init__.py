@@ -11,12 +11,14 @@ up, is decided above, in `control`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 LIFELINE = "ROOKERY_LIFELINE"  # "stdin": the worker ends when its standard input closes
 
 
-class WorkerSpec(NamedTuple):
+@dataclass(frozen=True)
+class WorkerSpec:
     """What a worker needs to run; the same for a process, a Ray actor or a pod."""
 
     kind: str  # actor, learner, inline

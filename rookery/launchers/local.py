@@ -79,5 +79,3 @@ class LocalLauncher:
 def _close_pipe(process: subprocess.Popen[bytes]) -> None:
     if process.stdin is not None:
         process.stdin.close()
-
-

@@ -26,7 +26,7 @@ class Branch:
         self.starts = starts  # generation -> the update number it began at, our own ancestry only
 
     def number_on_branch(self, version: WeightsVersion) -> int:
-        """The update at which these weights leave our history; their own number if they are in it."""
+        """The update at which these weights leave our history; theirs if they never do."""
         later = [start for gen, start in self.starts.items() if gen > version.generation]
         return min([version.number, *later])
 
@@ -73,7 +73,7 @@ class Inbox:
         return changed
 
     def batch(self, now: int) -> list[Fragment] | None:
-        """F fragments for update `now`, earliest deadline first; None while some must be waited for."""
+        """F fragments for update `now`, earliest deadline first; None while it has to wait."""
         count = self.book.fragments_per_batch
         if len(self.pending) < count:
             return None
@@ -133,7 +133,7 @@ class Inbox:
             self._settle_drop(fragment, UNCREDITED if on_branch else ABANDONED)
 
     def _fits_beside(self, fragment: Fragment, now: int) -> bool:
-        """Whether a fragment that no credit stands for can be trained without harm to the others."""
+        """Whether a fragment that no credit stands for can be trained without harm to others."""
         waiting = [self._deadline(other) for _, other in self.pending]
         everyone = [*waiting, *self.book.deadlines(), self._deadline(fragment)]
         return self.book.fits(now, everyone)

@@ -77,7 +77,7 @@ class FileStore:
             _sync_directory(self.root)
         except OSError as error:
             raise StoreError(
-                f"cannot write a checkpoint to {self.root}: {error.strerror}; the last checkpoint is "
+                f"cannot write a checkpoint to {self.root}: {error.strerror}; the last one is "
                 "kept. Free some space or make it writable, then resume the run"
             ) from error
 

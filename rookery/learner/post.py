@@ -7,7 +7,6 @@ from rookery.codec import Arrays, Weights, WeightsHeader, encode_weights
 from rookery.learner.batching import Inbox
 from rookery.messages import CREDITS_KEY, MODEL_UPDATES, Credits, WeightsVersion, encode_json
 
-
 _RETAIN_EVERY = 16  # updates between removals of superseded weights
 
 

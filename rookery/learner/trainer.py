@@ -35,15 +35,12 @@ class Trainer:
         self._rng = seeds.generator(config.seed, "learner")
         self._order = self._next_order()
         # The batch is private to its update; donating it buys nothing on a CPU.
-        self._update = jax.jit(algorithm.make_update(self.network, config.algorithm))
+        self._update: Any = jax.jit(algorithm.make_update(self.network, config.algorithm))
 
     def compile(self) -> None:
         """Compile from shapes; with a warm cache this only reads a file."""
-        shapes = jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct(np.shape(x), x.dtype),
-            (self.state, self._blank_batch(), self._scalars(0.0)),
-        )
-        self._update = self._update.lower(*shapes).compile()
+        example = (self.state, self._blank_batch(), self._scalars(0.0))
+        self._update = self._update.lower(*example).compile()
 
     def update(self, fragments: Sequence[Fragment], progress: float) -> dict[str, float]:
         """One update; `progress` in [0, 1] drives the learning-rate schedule."""
@@ -110,10 +107,8 @@ class Trainer:
             for leaf in spec.observation
         }
         action = _action_shape(spec)
-        actions = np.zeros((steps, lanes, *action.shape), action.dtype)
-        return Batch(
-            observation, actions, numbers, flags, flags, flags, numbers, mask, self._order
-        )
+        actions: np.ndarray = np.zeros((steps, lanes, *action.shape), action.dtype)
+        return Batch(observation, actions, numbers, flags, flags, flags, numbers, mask, self._order)
 
 
 class _ActionShape(NamedTuple):
@@ -138,7 +133,7 @@ def _stack(fragments: Sequence[Fragment], order: np.ndarray) -> Batch:
         return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=1)
 
     first = fragments[0]
-    plain = "action reward terminated truncated valid log_prob".split()
+    plain = ["action", "reward", "terminated", "truncated", "valid", "log_prob"]
     return Batch(
         observation={
             leaf: join([f.observation[leaf] for f in fragments]) for leaf in first.observation
@@ -153,6 +148,6 @@ def _named_leaves(state: TrainState) -> list[tuple[str, Any]]:
     """Leaves in tree order, as params/NAME, optimizer/PATH and stats/NAME."""
     named = []
     for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]:
-        part, *rest = path
-        named.append((f"{part.name}/{jax.tree_util.keystr(rest, simple=True, separator='/')}", leaf))
+        rest = jax.tree_util.keystr(path[1:], simple=True, separator="/")
+        named.append((f"{path[0].name}/{rest}", leaf))
     return named

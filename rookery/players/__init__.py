@@ -4,7 +4,7 @@ A player that can be is a pure function:
 
     decision = player.act(params, observation, mask, state, key)
 
-`params` are the weights it plays with, `observation` the seat's raw leaves with a leading lane axis,
+`params` are the weights it plays with, `observation` the seat's raw leaves led by the lane axis,
 `mask` the legal actions or None, `state` what it carried from the last step (empty for an MLP) and
 `key` its randomness: a numpy Generator when it plays step by step, a JAX key when it is compiled.
 A player that can't answer at once (an engine, a language model, a person) is a `LatePlayer`: it is
@@ -30,7 +30,10 @@ class Decision(NamedTuple):
 class Player(Protocol):
     """Answers at once."""
 
-    kind: str  # the glossary's word: policy, snapshot, script ...
+    @property
+    def kind(self) -> str:
+        """The glossary's word: policy, snapshot, script ..."""
+        ...
 
     def initial_state(self, lanes: int) -> dict[str, Any]: ...
 

@@ -91,6 +91,12 @@ def test_an_unknown_id_is_told_with_the_nearest(id: str, nearest: str) -> None:
         assert "rookery envs" in str(caught.value) and "\n" not in str(caught.value)
 
 
+def test_a_wrong_version_is_answered_by_the_right_one_alone() -> None:
+    with pytest.raises(UnknownName) as caught:
+        registry.describe("CartPole")
+    assert caught.value.nearest == ("CartPole-v1",)
+
+
 @pytest.mark.parametrize("id", ["pgx:chess", "pettingzoo:connect_four_v3"])
 def test_what_comes_later_says_so(id: str) -> None:
     with pytest.raises(InputError, match="not supported yet"):
