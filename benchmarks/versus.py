@@ -41,10 +41,6 @@ SB3_SOLVE_BUDGET_STEPS = 1_000_000
 
 TORCH = "torch==2.13.0"
 REQUIREMENTS = (TORCH, "stable-baselines3==2.9.2", "gymnasium==1.4.0")
-# Small and CUDA-free, but not reachable from everywhere. PyPI's wheel runs on a CPU too, though
-# on Linux not without its CUDA packages: `import torch` looks for their libraries.
-TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-
 # The values of sb3_cartpole.py and, after `schedule`, stable-baselines3's PPO defaults: all of them
 # written out, so that tuning Rookery's defaults for CartPole-v1 cannot change this contender.
 IDENTICAL_HYPERPARAMETERS = {
@@ -186,11 +182,6 @@ def ensure_sb3_python() -> Path:
     say(f"installing {', '.join(REQUIREMENTS)} into {venv} (once; some minutes, up to 5 GB)")
     install("venv", [sys.executable, "-m", "venv", "--clear", str(venv)])
     pip = [str(python), "-m", "pip", "install", "--quiet"]
-    from_cpu_index = ["--no-deps", "--retries", "1", "--timeout", "15", "--index-url"]
-    try:
-        install("CPU-only torch", [*pip, *from_cpu_index, TORCH_CPU_INDEX, TORCH])
-    except BenchmarkError as error:
-        say(f"taking PyPI's torch instead: {error}")
     install("packages", [*pip, *REQUIREMENTS])
     stamp.write_text(wanted)
     return python

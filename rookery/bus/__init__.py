@@ -64,12 +64,15 @@ class Bus(Protocol):
     """Topics come into being when first used. Safe to use from several threads."""
 
     def publish(self, messages: Sequence[Outgoing], timeout_s: float = 60.0) -> list[int]:
-        """Append the messages and return their offsets; raises BusFull after `timeout_s`."""
+        """Append the messages and return their offsets; raises BusFull after `timeout_s`.
+
+        A batch larger than a topic's limit is a BusError at once; so is publishing inside one's
+        own `snapshot`."""
         ...
 
     def subscribe(self, topic: str, start: Position | str) -> Subscription:
         """A reader from EARLIEST, LATEST or a position; an older position than what is kept starts
-        at the oldest record that is."""
+        at the oldest record that is, one past the end at the end."""
         ...
 
     def newest(self, topic: str, key: str) -> Record | None:

@@ -215,7 +215,10 @@ class SqliteFile:
 
     def _checkpoint_if_due(self, db: sqlite3.Connection) -> None:
         """Move the WAL into the file now and then. The commit stands whatever happens here."""
-        wal_bytes = os.stat(self._wal).st_size
+        try:
+            wal_bytes = os.stat(self._wal).st_size
+        except FileNotFoundError as error:
+            raise BusError(f"{self.path} was removed while in use: open the bus again") from error
         if wal_bytes > self._large_wal_bytes:
             mode = "TRUNCATE"
         elif self._written_bytes > CHECKPOINT_BYTES:

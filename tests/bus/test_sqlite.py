@@ -450,6 +450,14 @@ def test_a_directory_is_not_a_file(tmp_path: Path) -> None:
         SqliteBus(tmp_path)
 
 
+def test_a_file_removed_while_in_use_is_named(path: Path, bus: SqliteBus) -> None:
+    bus.publish([Outgoing("t", b"x")])
+    for file in path.parent.glob("bus.sqlite*"):
+        file.unlink()
+    with pytest.raises(BusError, match=r"bus\.sqlite was removed while in use"):
+        bus.publish([Outgoing("t", b"y")])
+
+
 def test_a_path_with_odd_characters_works(tmp_path: Path) -> None:
     path = tmp_path / "50% of #1?.sqlite"
     bus = SqliteBus(path)

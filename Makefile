@@ -1,0 +1,51 @@
+# Few verbs. Everything lives in .venv; nothing else on the machine is touched.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+EXTRAS ?= box2d,gymnax
+TEST_WORKERS ?= 2
+
+.PHONY: help setup run check test soak bench clean
+
+help:
+	@echo "make run    set up, train CartPole-v1 until it is solved, say what to try next"
+	@echo "make test   set up what the tests need, and pass them"
+	@echo "make check  lint, types, layers"
+	@echo "make soak   the full counts of the fault and learning tests (about an hour)"
+	@echo "make bench  every benchmark, one after the other"
+
+$(VENV)/.run-stamp: pyproject.toml requirements.lock
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[$(EXTRAS)]'
+	@touch $@
+
+$(VENV)/.test-stamp: pyproject.toml requirements.lock
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[test]'
+	@touch $@ $(VENV)/.run-stamp
+
+setup: $(VENV)/.run-stamp
+
+run: setup
+	$(BIN)/rookery train CartPole-v1 --until-return 475
+	@echo "next: . $(BIN)/activate; rookery --help; rookery train LunarLander-v3 --steps 2_000_000"
+
+check: $(VENV)/.test-stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: check
+	$(BIN)/python -m pytest -n $(TEST_WORKERS)
+
+soak: $(VENV)/.test-stamp
+	$(BIN)/python -m pytest --soak -m soak -s
+
+bench: $(VENV)/.run-stamp
+	$(BIN)/python benchmarks/bus.py
+	$(BIN)/python benchmarks/learner.py
+	$(BIN)/python benchmarks/versus.py
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .cache
