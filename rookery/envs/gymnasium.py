@@ -402,16 +402,18 @@ class ActionWriter:
             sizes = np.asarray(head.sizes).reshape(self.shape)
             start = np.asarray(head.starts).reshape(self.shape)
         dtype, smallest = self.dtype, int(sizes.min())
+        # Seen as unsigned, a negative action is a huge one: a single pass finds both kinds.
+        unsigned = np.dtype(f"u{dtype.itemsize}")
         offset = start.astype(dtype) if start.any() else None
 
         def encode(actions: np.ndarray, ignored: np.ndarray) -> np.ndarray:
-            chosen = np.asarray(actions).reshape(batch).astype(dtype)
-            if chosen.max() >= smallest or chosen.min() < 0:  # rarely true: then look closely
+            chosen = np.asarray(actions, dtype).reshape(batch)
+            if np.maximum.reduce(chosen.view(unsigned), axis=None) >= smallest:  # look closely
                 outside = ((chosen < 0) | (chosen >= sizes)).reshape(slots, -1).any(axis=1)
                 if (outside & ~ignored).any():
                     slot = int(np.flatnonzero(outside & ~ignored)[0])
                     raise ValueError(f"action {chosen[slot]} of slot {slot} is not below {sizes}")
-            return chosen if offset is None else chosen + offset
+            return chosen.copy() if offset is None else chosen + offset
 
         return encode
 
@@ -467,7 +469,7 @@ def _flat_mask(value: Any, width: int, lead: tuple[int, ...] = ()) -> np.ndarray
 
 def _excuse_ended(mask: np.ndarray, ended: np.ndarray) -> np.ndarray:
     """A finished game may offer no move; the next action is ignored, so let it be any."""
-    if ended.any():
+    if np.count_nonzero(ended):
         mask[ended & ~mask.any(axis=1)] = True
     return mask
 
@@ -646,7 +648,7 @@ class _VectorCopies:
             raise self._failed(error, "step") from error
         self._steps += 1
         reset, reward = self._ended, np.array(reward, np.float32)
-        if reset.any():
+        if np.count_nonzero(reset):  # many times faster than any()
             reward[reset] = 0
         terminated, truncated = np.array(terminated, bool), np.array(truncated, bool)
         self._ended = terminated | truncated
