@@ -12,6 +12,7 @@ larger than the payload.
 
 from __future__ import annotations
 
+import math
 import struct
 import zlib
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ ALIGN = 64
 MAX_HEADER_BYTES = 4 << 20
 MAX_ARRAYS = 256
 MAX_RANK = 8
+MAX_SPAN = 1 << 48
 DTYPES = frozenset(
     [
         "bool",
@@ -215,9 +217,9 @@ def _view(payload: bytes, offset: int, entry: _ArrayHeader) -> np.ndarray:
         raise MessageError(f"array {entry.name!r} has the unsupported dtype {entry.dtype!r}")
     if len(entry.shape) > MAX_RANK or any(n < 0 for n in entry.shape):
         raise MessageError(f"array {entry.name!r} has the impossible shape {entry.shape}")
-    count = 1
-    for n in entry.shape:
-        count *= n
+    if math.prod(max(n, 1) for n in entry.shape) > MAX_SPAN:  # numpy refuses it even when empty
+        raise MessageError(f"array {entry.name!r} of shape {entry.shape} does not fit its message")
+    count = math.prod(entry.shape)
     if offset + count * np.dtype(entry.dtype).itemsize > len(payload):
         raise MessageError(f"array {entry.name!r} of shape {entry.shape} does not fit its message")
     return np.frombuffer(payload, entry.dtype, count, min(offset, len(payload))).reshape(

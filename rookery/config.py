@@ -231,11 +231,14 @@ def build(*layers: Layer) -> RunConfig:
     if not isinstance(environment, dict) or not environment.get("id"):
         raise ConfigError("no environment given: name one, like `rookery train CartPole-v1`")
     algorithm = asked.get("algorithm", {})
-    kind = algorithm.get("kind", "ppo") if isinstance(algorithm, dict) else "ppo"
+    if not isinstance(algorithm, dict):
+        raise ConfigError(f"algorithm: {algorithm!r} is not a mapping; set algorithm.kind")
+    kind = algorithm.get("kind", "ppo")
     if kind not in ALGORITHMS:
         raise UnknownName("algorithm", str(kind), ALGORITHMS, "Run `rookery algorithms`.")
-    asked_algorithm = dict(algorithm) if isinstance(algorithm, dict) else {}
-    asked["algorithm"] = {**asked_algorithm, "kind": kind}
+    asked["algorithm"] = {**algorithm, "kind": kind}
+    if isinstance(asked.get("bus"), dict):
+        asked["bus"].setdefault("kind", SqliteBusConfig().kind)
     merged = tuned_defaults(str(environment["id"]), kind)
     _merge(merged, asked)
     _fit(merged, asked)
