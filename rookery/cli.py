@@ -12,7 +12,13 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from rookery.errors import InputError, RookeryError, nearest_names
+from rookery.errors import (
+    DamagedCheckpoint,
+    EnvironmentFailed,
+    InputError,
+    RookeryError,
+    nearest_names,
+)
 
 OK, FAILED, BAD_INPUT, LIMITED, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -35,11 +41,13 @@ def run(argv: Sequence[str], began: float) -> int:
         arguments = _parse(argv)
         verb: Callable[[argparse.Namespace, float], int] = arguments.verb
         return verb(arguments, began)
-    except InputError as error:
+    except (InputError, DamagedCheckpoint) as error:
         print(f"rookery: {error}", file=sys.stderr)
         return BAD_INPUT
     except RookeryError as error:
         print(f"rookery: {error}", file=sys.stderr)
+        if isinstance(error, EnvironmentFailed):
+            print(error.user_traceback.rstrip(), file=sys.stderr)
         return FAILED
     except BrokenPipeError:
         sys.stderr.close()

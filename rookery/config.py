@@ -7,13 +7,14 @@ goes on carry `live` in their JSON Schema.
 
 from __future__ import annotations
 
+import re
 import types
 import typing
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from rookery.errors import ConfigError, UnknownName, nearest_names
 from rookery.tuned import tuned_defaults
@@ -136,6 +137,13 @@ class CheckpointConfig(_Part):
     )
     keep: int = Field(default=3, ge=1, le=100)
 
+    @field_validator("uri")
+    @classmethod
+    def _is_supported(cls, uri: str) -> str:
+        if uri and not re.fullmatch("file:.+", uri):
+            raise ValueError(f"checkpoint.uri {uri!r} is not supported: use file:DIRECTORY")
+        return uri
+
 
 class SqliteBusConfig(_Part):
     """One file inside the run's directory."""
@@ -234,7 +242,7 @@ def build(*layers: Layer) -> RunConfig:
     if not isinstance(algorithm, dict):
         raise ConfigError(f"algorithm: {algorithm!r} is not a mapping; set algorithm.kind")
     kind = algorithm.get("kind", "ppo")
-    if kind not in ALGORITHMS:
+    if not isinstance(kind, str) or kind not in ALGORITHMS:
         raise UnknownName("algorithm", str(kind), ALGORITHMS, "Run `rookery algorithms`.")
     asked["algorithm"] = {**algorithm, "kind": kind}
     if isinstance(asked.get("bus"), dict):

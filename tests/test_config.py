@@ -233,6 +233,8 @@ def test_an_algorithm_by_name_alone_is_refused_not_ignored() -> None:
 def test_an_unknown_algorithm_names_the_nearest() -> None:
     with pytest.raises(UnknownName, match="did you mean ppo"):
         build(ENV, {"algorithm": {"kind": "pppo"}})
+    with pytest.raises(UnknownName):
+        build(ENV, {"algorithm": {"kind": [1]}})
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 
 from rookery.algorithms.networks import Network
 from rookery.algorithms.returns import vtrace
@@ -94,20 +95,25 @@ def make_update(network: Network, config: ImpalaConfig) -> Update:
         targets = _on_policy_targets(batch, before, hyper)
 
         def step(carry: Any, lanes: Any) -> tuple[Any, Metrics]:
-            params, optimizer = carry
+            flat, optimizer = carry
             mini = jax.tree.map(lambda x: x[:, lanes], batch._replace(order=None))
-            gradient, metrics = jax.grad(loss, has_aux=True)(params, mini, stats, hyper)
-            params, optimizer, norm = gradient_step(params, optimizer, gradient, hyper)
-            return (params, optimizer), {**metrics, "grad_norm": norm}
 
-        (params, optimizer), trace = jax.lax.scan(step, (params, optimizer), batch.order)
+            def flat_loss(flat: Any) -> tuple[Any, Metrics]:
+                return loss(unravel(flat), mini, stats, hyper)
+
+            gradient, metrics = jax.grad(flat_loss, has_aux=True)(flat)
+            flat, optimizer, norm = gradient_step(flat, optimizer, gradient, hyper)
+            return (flat, optimizer), {**metrics, "grad_norm": norm}
+
+        flat, unravel = ravel_pytree(params)
+        (flat, optimizer), trace = jax.lax.scan(step, (flat, optimizer), batch.order)
         metrics = {name: series.mean() for name, series in trace.items()}
         metrics["first_ratio_error"] = trace["ratio_error"][0]
         metrics["gradient_steps"] = jnp.float32(batch.order.shape[0])
         del metrics["ratio_error"]
         metrics["explained_variance"] = explained_variance(before[:-1], targets, weight)
         stats = update_stats(network, config.normalize_returns, stats, batch, targets, weight)
-        return TrainState(params, optimizer, stats), metrics
+        return TrainState(unravel(flat), optimizer, stats), metrics
 
     return update
 

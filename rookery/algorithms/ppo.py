@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 
 from rookery.algorithms.networks import Network
 from rookery.algorithms.returns import gae
@@ -108,31 +109,35 @@ def make_update(network: Network, config: PPOConfig) -> Update:
             rows["features"] = network.encode(jnp, params, stats, rows["features"])
 
         def step(carry: Any, index: Any) -> tuple[Any, Metrics]:
-            params, optimizer, go = carry
+            flat, optimizer, go = carry
             mini = jax.tree.map(lambda x: x[index], rows)
 
+            def flat_loss(flat: Any) -> tuple[Any, Metrics]:
+                return loss(unravel(flat), mini, stats, hyper)
+
             def learn(operand: Any) -> tuple[Any, Any, Metrics]:
-                params, optimizer = operand
-                gradient, metrics = jax.grad(loss, has_aux=True)(params, mini, stats, hyper)
-                params, optimizer, norm = gradient_step(params, optimizer, gradient, hyper)
-                return params, optimizer, {**metrics, "grad_norm": norm}
+                flat, optimizer = operand
+                gradient, metrics = jax.grad(flat_loss, has_aux=True)(flat)
+                flat, optimizer, norm = gradient_step(flat, optimizer, gradient, hyper)
+                return flat, optimizer, {**metrics, "grad_norm": norm}
 
             if config.kl_stop is None:
-                params, optimizer, metrics = learn((params, optimizer))
-                return (params, optimizer, go), {**metrics, "used": jnp.float32(1)}
-            shapes = jax.eval_shape(learn, (params, optimizer))[2]
+                flat, optimizer, metrics = learn((flat, optimizer))
+                return (flat, optimizer, go), {**metrics, "used": jnp.float32(1)}
+            shapes = jax.eval_shape(learn, (flat, optimizer))[2]
             blank = {name: jnp.zeros(s.shape, s.dtype) for name, s in shapes.items()}
-            params, optimizer, metrics = jax.lax.cond(
-                go, learn, lambda operand: (*operand, blank), (params, optimizer)
+            flat, optimizer, metrics = jax.lax.cond(
+                go, learn, lambda operand: (*operand, blank), (flat, optimizer)
             )
             used = go.astype(jnp.float32)
-            return (params, optimizer, go & (metrics["kl"] <= config.kl_stop)), {
+            return (flat, optimizer, go & (metrics["kl"] <= config.kl_stop)), {
                 **metrics,
                 "used": used,
             }
 
-        (params, optimizer, _), trace = jax.lax.scan(
-            step, (params, optimizer, jnp.bool_(True)), batch.order
+        flat, unravel = ravel_pytree(params)
+        (flat, optimizer, _), trace = jax.lax.scan(
+            step, (flat, optimizer, jnp.bool_(True)), batch.order
         )
         first_ratio_error = trace.pop("ratio_error")[0]
         used = trace.pop("used")
@@ -141,6 +146,6 @@ def make_update(network: Network, config: PPOConfig) -> Update:
         metrics["gradient_steps"] = used.sum()
         metrics["explained_variance"] = explained_variance(value_t[:-1], targets.value, weight)
         stats = update_stats(network, config.normalize_returns, stats, batch, targets.value, weight)
-        return TrainState(params, optimizer, stats), metrics
+        return TrainState(unravel(flat), optimizer, stats), metrics
 
     return update

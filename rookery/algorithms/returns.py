@@ -38,9 +38,7 @@ def gae(
         advantage = delta_t + decay_t * advantage
         return advantage, advantage
 
-    _, advantage = jax.lax.scan(
-        backward, jnp.zeros_like(value_t[0]), (delta, decay), reverse=True, unroll=4
-    )
+    _, advantage = jax.lax.scan(backward, jnp.zeros_like(value_t[0]), (delta, decay), reverse=True)
     return Targets(advantage, advantage + value_t[:-1])
 
 
@@ -74,9 +72,7 @@ def vtrace(
         excess = delta_t + decay_t * excess  # v_t - V(x_t)
         return excess, excess
 
-    _, excess = jax.lax.scan(
-        backward, jnp.zeros_like(value_t[0]), (delta, decay), reverse=True, unroll=4
-    )
+    _, excess = jax.lax.scan(backward, jnp.zeros_like(value_t[0]), (delta, decay), reverse=True)
     target = value_t[:-1] + excess
     beyond = jnp.concatenate([target[1:], value_t[-1:]])
     next_target = jnp.where(terminated, 0.0, jnp.where(done, value_t[1:], beyond))

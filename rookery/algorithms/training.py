@@ -1,4 +1,8 @@
-"""What every algorithm's update shares: train state, batch, gradient step, running statistics."""
+"""What every algorithm's update shares: train state, batch, gradient step, running statistics.
+
+Inside an update the parameters are one flat vector, and so are Adam's moments: a gradient step is a
+handful of operations whatever the network, which halves the time to trace and compile it.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +11,24 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
+import numpy as np
 
 from rookery.algorithms.networks import Network, Params, Stats
+
+
+class Moments(NamedTuple):
+    """Adam's state, over the parameters as one vector."""
+
+    mean: Any
+    square: Any
+    count: Any
 
 
 class TrainState(NamedTuple):
     """Everything an update changes; a pytree."""
 
     params: Params
-    optimizer: Any
+    optimizer: Moments
     stats: Stats
 
 
@@ -38,25 +50,29 @@ Hyper = dict[str, Any]  # live hyperparameters, scalars
 Metrics = dict[str, Any]  # scalars
 Update = Callable[[TrainState, Batch, Hyper], tuple[TrainState, Metrics]]
 
-ADAM = optax.scale_by_adam(eps=1e-5)
+_BETA_MEAN, _BETA_SQUARE, _ADAM_EPSILON = 0.9, 0.999, 1e-5
 
 
 def init_state(params: Params, stats: Stats) -> TrainState:
-    params = {name: jnp.asarray(value) for name, value in params.items()}
-    stats = {name: jnp.asarray(value) for name, value in stats.items()}
-    return TrainState(params, ADAM.init(params), stats)
+    """In numpy: an eager JAX operation here would cost a compile each."""
+    size = sum(array.size for array in params.values())
+    zeros = np.zeros(size, np.float32)
+    return TrainState(params, Moments(zeros, zeros.copy(), np.zeros((), np.int32)), stats)
 
 
 def gradient_step(
-    params: Params, optimizer: Any, gradient: Params, hyper: Hyper
-) -> tuple[Params, Any, Any]:
-    """Clip by the global norm, Adam, step; returns the norm before the clip."""
-    norm = optax.global_norm(gradient)
-    scale = jnp.minimum(1.0, hyper["max_grad_norm"] / (norm + 1e-6))
-    gradient = jax.tree.map(lambda g: g * scale, gradient)
-    step, optimizer = ADAM.update(gradient, optimizer)
-    params = jax.tree.map(lambda p, s: p - hyper["learning_rate"] * s, params, step)
-    return params, optimizer, norm
+    flat: Any, moments: Moments, gradient: Any, hyper: Hyper
+) -> tuple[Any, Moments, Any]:
+    """Clip by the global norm, then Adam (Kingma and Ba 2015); returns the norm before the clip."""
+    norm = jnp.sqrt(jnp.square(gradient).sum())
+    gradient = gradient * jnp.minimum(1.0, hyper["max_grad_norm"] / (norm + 1e-6))
+    count = moments.count + 1
+    mean = _BETA_MEAN * moments.mean + (1 - _BETA_MEAN) * gradient
+    square = _BETA_SQUARE * moments.square + (1 - _BETA_SQUARE) * jnp.square(gradient)
+    unbiased_mean = mean / (1 - _BETA_MEAN**count)
+    unbiased_square = square / (1 - _BETA_SQUARE**count)
+    step = unbiased_mean / (jnp.sqrt(unbiased_square) + _ADAM_EPSILON)
+    return flat - hyper["learning_rate"] * step, Moments(mean, square, count), norm
 
 
 def flatten_steps(tree: Any) -> Any:

@@ -13,7 +13,7 @@ from pathlib import Path
 from rookery.bus import EARLIEST, Bus, Outgoing, Subscription
 from rookery.config import RunConfig, validate
 from rookery.control.run_state import DELETED, RunState, apply, why_not
-from rookery.errors import InputError, UnknownName
+from rookery.errors import BusError, InputError, UnknownName
 from rookery.messages import (
     COMMANDS,
     EVENTS,
@@ -47,12 +47,13 @@ class Home:
 
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
+                self._control = SqliteBus(self.path / "control.sqlite")
+            except (OSError, BusError) as error:
+                reason = getattr(error, "strerror", None) or error
                 raise InputError(
-                    f"cannot use {self.path} for runs: {error.strerror}; set ROOKERY_HOME to a "
+                    f"cannot use {self.path} for runs: {reason}; set ROOKERY_HOME to a "
                     "directory that can be written"
                 ) from None
-            self._control = SqliteBus(self.path / "control.sqlite")
         return self._control
 
     def close(self) -> None:

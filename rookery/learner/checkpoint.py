@@ -229,7 +229,8 @@ def newest_checkpoint(
             why = str(error)
             damaged(name, why)
     if names:
-        raise DamagedCheckpoint(f"no checkpoint of {len(names)} can be read; {why}")
+        raise DamagedCheckpoint(f"no checkpoint of {len(names)} can be read; {why}; put a good copy "
+            "back, or train a new run")
     return None
 
 

@@ -78,7 +78,7 @@ class Trainer:
                 )
         names = [name for name, _ in _named_leaves(self.state)]
         tree = jax.tree.structure(self.state)
-        self.state = jax.tree.unflatten(tree, [jax.numpy.asarray(arrays[n]) for n in names])
+        self.state = jax.tree.unflatten(tree, [np.array(arrays[n]) for n in names])
         self._order = np.array(arrays["learner.order"])
         self._rng.bit_generator.state = json.loads(arrays["learner.rng"].tobytes())
 

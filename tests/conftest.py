@@ -1,0 +1,283 @@
+"""Fixtures for tests with real processes.
+
+    def test_x(cli):                                    # a home of its own, and the command line
+        done = cli("train", "CartPole-v1", "--json")    # runs to its end, checks the exit code
+        done.json["status"]
+        running = cli.start("train", "CartPole-v1")     # in the background
+        running.wait_until(lambda: running.env_steps > 1000, "1000 trained steps")
+
+Whatever a test does, no process that has its home in its environment may outlive it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+COMPILE_CACHE = ROOT / ".cache" / "test-xla"  # one for all sessions: a warm one saves minutes
+POLL_S = 0.02
+ORPHAN_GRACE_S = 10.0
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--soak", action="store_true", help="run only the tests marked soak")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Plain pytest leaves the soak tests out; `--soak` runs nothing else."""
+    wanted = config.getoption("--soak")
+    chosen = [item for item in items if (item.get_closest_marker("soak") is not None) == wanted]
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+    items[:] = chosen
+
+
+def wait_until(condition: Callable[[], Any], what: str, timeout: float = 60.0) -> Any:
+    """Poll until the condition gives something true, which is returned; fail after `timeout`."""
+    deadline = time.monotonic() + timeout
+    while not (found := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {timeout:g} s in vain for {what}")
+        time.sleep(POLL_S)
+    return found
+
+
+class Finished(NamedTuple):
+    """A command that has ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def json(self) -> Any:
+        """Stdout, which must be one JSON object and nothing else."""
+        lines = self.stdout.splitlines()
+        assert len(lines) == 1, f"stdout is not one line:\n{self.stdout}"
+        found = json.loads(lines[0])
+        assert isinstance(found, dict)
+        return found
+
+    @property
+    def error(self) -> str:
+        """Stderr of a command that was refused, which must be one line."""
+        lines = self.stderr.splitlines()
+        assert len(lines) == 1, f"stderr is not one line:\n{self.stderr}"
+        assert "Traceback" not in self.stderr
+        return lines[0]
+
+
+class Started:
+    """A `train` or `resume` in the background, and the run that it carries."""
+
+    def __init__(self, cli: Cli, process: subprocess.Popen[bytes], output: Path) -> None:
+        self.cli, self.process, self._output = cli, process, output
+        self.run = ""
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def env_steps(self) -> int:
+        from rookery.views import newest_training
+
+        bus = self.cli.home.read_run_bus(self.run)
+        if bus is None:
+            return 0
+        metrics = newest_training(bus, self.run)
+        bus.close()
+        return metrics.env_steps if metrics else 0
+
+    def show(self) -> dict[str, Any]:
+        """What `runs show --json` prints, read in this process."""
+        from rookery.views import show
+
+        return show(self.cli.home, self.run)
+
+    def worker(self, kind: str, index: int = 0) -> psutil.Process | None:
+        """The newest incarnation of a worker, if it is known to live."""
+        workers = self.cli.home.state(self.run).workers
+        state = workers.get(f"{kind}-{index}")
+        if state is None or not state.running or state.pid is None:
+            return None
+        try:
+            return psutil.Process(state.pid)
+        except psutil.NoSuchProcess:
+            return None
+
+    def wait_until(self, condition: Callable[[], Any], what: str, timeout: float = 60.0) -> Any:
+        """As `wait_until`; fails at once when the process ends before."""
+
+        def look() -> Any:
+            found = condition()
+            if not found and self.process.poll() is not None:
+                done = self.finish(0)
+                raise AssertionError(f"ended with {done} before {what}")
+            return found
+
+        return wait_until(look, what, timeout)
+
+    def finish(self, timeout: float = 60.0, expect: int | None = None) -> Finished:
+        """Wait for the end of the process."""
+        self.process.wait(timeout)
+        done = Finished(
+            self.process.returncode,
+            self._output.with_suffix(".out").read_text(),
+            self._output.with_suffix(".err").read_text(),
+        )
+        assert expect is None or done.code == expect, done
+        return done
+
+    def interrupt(self, timeout: float = 60.0) -> Finished:
+        """Ctrl-C, and wait for the end."""
+        self.process.send_signal(signal.SIGINT)
+        return self.finish(timeout)
+
+    def kill(self) -> None:
+        """kill -9 of the main process; its workers must end by themselves."""
+        self.process.kill()
+        self.process.wait(30)
+        wait_until(lambda: not self.cli.processes(), "the end of its workers", ORPHAN_GRACE_S)
+
+
+class Cli:
+    """`rookery` with a home of its own."""
+
+    def __init__(self, home: Path) -> None:
+        from rookery.control.home import Home
+
+        self.home = Home(home)
+        self.environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith(("ROOKERY_", "JAX_"))},
+            "ROOKERY_HOME": str(home),
+            "ROOKERY_COMPILE_CACHE": str(COMPILE_CACHE),
+            "PYTHONUNBUFFERED": "1",
+        }
+        self._count = 0
+        self._started: list[Started] = []
+
+    def __call__(
+        self,
+        *arguments: object,
+        timeout: float = 60.0,
+        expect: int | None = 0,
+        cwd: Path | None = None,
+        env: dict[str, str] | None = None,
+    ) -> Finished:
+        done = subprocess.run(
+            self._argv(arguments),
+            env={**self.environment, **(env or {})},
+            cwd=cwd,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        finished = Finished(done.returncode, done.stdout, done.stderr)
+        assert expect is None or finished.code == expect, finished
+        return finished
+
+    def refused(self, *arguments: object, **options: Any) -> str:
+        """The one line on stderr of a command that exits with 2 and says nothing on stdout."""
+        done = self(*arguments, **{"expect": 2, **options})
+        assert done.stdout == ""
+        assert done.error.startswith("rookery: ")
+        return done.error
+
+    def start(self, *arguments: object, run: str | None = None, timeout: float = 60.0) -> Started:
+        """Begin a command that carries a run; returns when the run is known to the log."""
+        before = set(self.home.states())
+        self._count += 1
+        output = self.home.path.parent / f"command-{self._count}"
+        with (
+            open(output.with_suffix(".out"), "wb") as stdout,
+            open(output.with_suffix(".err"), "wb") as stderr,
+        ):
+            process = subprocess.Popen(
+                self._argv(arguments),
+                env=self.environment,
+                stdout=stdout,
+                stderr=stderr,
+                stdin=subprocess.DEVNULL,
+            )
+        started = Started(self, process, output)
+        self._started.append(started)
+        if run is not None:
+            started.run = run
+        else:
+            fresh = started.wait_until(
+                lambda: set(self.home.states()) - before, "a new run", timeout
+            )
+            (started.run,) = fresh
+        return started
+
+    def processes(self) -> list[psutil.Process]:
+        """Every process that lives in this home, whoever started it."""
+        found = []
+        mine = str(self.home.path)
+        for process in psutil.process_iter():
+            try:
+                if process.pid != os.getpid() and process.environ().get("ROOKERY_HOME") == mine:
+                    found.append(process)
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue
+        return found
+
+    def close(self) -> None:
+        """End what the test left running on purpose, then look for what outlived it."""
+        for started in self._started:
+            if started.process.poll() is None:
+                started.process.kill()
+            started.process.wait(30)
+        self.home.close()
+        try:
+            wait_until(lambda: not self.processes(), "orphans to end", ORPHAN_GRACE_S)
+        except AssertionError:
+            left = self.processes()
+            described = [f"{p.pid}: {' '.join(p.cmdline())}" for p in left]
+            for process in left:
+                process.kill()
+            raise AssertionError(f"processes outlived their test: {described}") from None
+
+    @staticmethod
+    def _argv(arguments: tuple[object, ...]) -> list[str]:
+        return [sys.executable, "-m", "rookery", *(str(argument) for argument in arguments)]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A directory for runs that does not exist yet."""
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def cli(home: Path) -> Iterator[Cli]:
+    runner = Cli(home)
+    yield runner
+    runner.close()
+
+
+@pytest.fixture(scope="module")
+def shared_cli(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
+    """One home for all tests of a module that only read its runs."""
+    runner = Cli(tmp_path_factory.mktemp("shared") / "home")
+    yield runner
+    runner.close()
+
+
+@pytest.fixture
+def eventually() -> Callable[..., Any]:
+    """`wait_until`, for tests that cannot import it."""
+    return wait_until
