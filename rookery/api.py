@@ -20,6 +20,7 @@ from rookery.config import RunConfig, build
 from rookery.control.home import Home
 from rookery.envs import SOLO_SEAT
 from rookery.errors import InputError, RookeryError
+from rookery.launchers.standby import Standby
 from rookery.learner.checkpoint import acting_arrays, newest_checkpoint, open_store
 from rookery.players.policy import PolicyPlayer
 from rookery.spaces import Categorical, Leaf, MultiCategorical
@@ -57,8 +58,13 @@ def train(
     }
     asked = _given({**flags, "environment": {"id": environment, "kwargs": env}})
     place = Home(Path(home).absolute()) if home is not None else Home.default()
-    run = create_run(place, build(config or {}, asked))
-    return _carry(place, run, quiet)
+    built = build(config or {}, asked)
+    standby = Standby(built.learner.threads) if built.launcher == "local" else None
+    try:
+        return _carry(place, create_run(place, built), quiet, standby)
+    finally:
+        if standby is not None:
+            standby.close()
 
 
 def load(run: str = "last", home: str | Path | None = None) -> Run:
@@ -157,18 +163,18 @@ def _at(observation: Any, leaf: Leaf) -> Any:
     return observation
 
 
-def _carry(home: Home, run: str, quiet: bool) -> Run:
+def _carry(home: Home, run: str, quiet: bool, standby: Standby | None = None) -> Run:
     from rookery.progress import Progress
     from rookery.runner import carry
     from rookery.views import train_result
 
     began = time.time()
     if quiet:
-        state = carry(home, run)
+        state = carry(home, run, None, standby)
     else:
         progress = Progress(run, sys.stdout, home.config(home.state(run)))
         with progress:
-            state = carry(home, run, progress)
+            state = carry(home, run, progress, standby)
         if state is not None:
             progress.summary(train_result(home, state, began))
     if state is not None and state.status == "failed":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -166,6 +167,8 @@ def _parser() -> argparse.ArgumentParser:
         worker.add_argument("run", metavar="RUN")
         worker.add_argument("--index", type=int, default=0)
         worker.add_argument("--incarnation", type=int, required=True)
+    standby = verb("standby", _standby, "a learner that waits for its run (internal)")
+    standby.add_argument("--threads", type=int, default=1)
     for sub in [*verbs.choices.values(), *actions.choices.values()]:
         _OPTIONS.update(sub._option_string_actions)
     return parser
@@ -252,12 +255,22 @@ def _config_from(arguments: argparse.Namespace) -> Any:
 
 
 def _train(arguments: argparse.Namespace, began: float) -> int:
+    config = _config_from(arguments)
+    standby = None
+    if config.launcher == "local":
+        from rookery.launchers.standby import Standby
+
+        standby = Standby(config.learner.threads)
+
     from rookery.control.home import Home
     from rookery.runner import create_run
 
-    config = _config_from(arguments)
-    home = Home.default()
-    return _carry(home, create_run(home, config), arguments.json, began)
+    try:
+        home = Home.default()
+        return _carry(home, create_run(home, config), arguments.json, began, standby)
+    finally:
+        if standby is not None:
+            standby.close()
 
 
 def _resume(arguments: argparse.Namespace, began: float) -> int:
@@ -274,14 +287,14 @@ def _resume(arguments: argparse.Namespace, began: float) -> int:
     return _carry(home, run, arguments.json, began)
 
 
-def _carry(home: Any, run: str, as_json: bool, began: float) -> int:
+def _carry(home: Any, run: str, as_json: bool, began: float, standby: Any = None) -> int:
     from rookery.progress import Progress
     from rookery.runner import carry
     from rookery.views import train_result
 
     progress = Progress(run, sys.stderr if as_json else sys.stdout, home.config(home.state(run)))
     with progress:
-        state = carry(home, run, progress)
+        state = carry(home, run, progress, standby)
     if state is None:
         print(f"rookery: run {run} is owned by another process; asked it to go on", file=sys.stderr)
         return OK
@@ -460,10 +473,24 @@ def _config_show(arguments: argparse.Namespace, began: float) -> int:
     return OK
 
 
+def _standby(arguments: argparse.Namespace, began: float) -> int:
+    from rookery import workers
+
+    return _leave(workers.wait_for_work(arguments.threads))
+
+
 def _worker(arguments: argparse.Namespace, began: float) -> int:
     from rookery import workers
 
-    return workers.main(arguments.name, arguments.run, arguments.index, arguments.incarnation)
+    name, run = arguments.name, arguments.run
+    return _leave(workers.main(name, run, arguments.index, arguments.incarnation))
+
+
+def _leave(code: int) -> NoReturn:
+    """Everything is written: taking XLA down in order would only cost half a second."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _table(rows: Sequence[Sequence[str]]) -> None:

@@ -19,6 +19,7 @@ from rookery.errors import InputError
 from rookery.launchers import Launcher
 from rookery.launchers.inline import InlineLauncher
 from rookery.launchers.local import LocalLauncher
+from rookery.launchers.standby import Standby
 from rookery.messages import (
     METRICS_TRAINING,
     DeleteRun,
@@ -48,7 +49,9 @@ def create_run(home: Home, config: RunConfig) -> str:
     return home.create(config, spec, author())
 
 
-def carry(home: Home, run: str, progress: Progress | None = None) -> RunState | None:
+def carry(
+    home: Home, run: str, progress: Progress | None = None, standby: Standby | None = None
+) -> RunState | None:
     """Own the run and carry it to its end; None if another process owns it.
 
     Ctrl-C is StopRun; a second one ends the workers at once.
@@ -59,15 +62,17 @@ def carry(home: Home, run: str, progress: Progress | None = None) -> RunState | 
             return None
         config = home.config(home.state(run))
         bus = home.open_run_bus(run, config) if config.bus.kind == "sqlite" else None
-        controller = Controller(home, run, config, bus, make_launcher(home, run, config))
+        controller = Controller(home, run, config, bus, make_launcher(home, run, config, standby))
         with _stop_on_interrupt(home, run):
             return controller.run_until_ended(_following(bus, progress))
 
 
-def make_launcher(home: Home, run: str, config: RunConfig) -> Launcher:
+def make_launcher(
+    home: Home, run: str, config: RunConfig, standby: Standby | None = None
+) -> Launcher:
     if config.launcher == "inline":
         return InlineLauncher(lambda spec, stopped: inline(home, run, spec, stopped))
-    return LocalLauncher(home.run_dir(run) / "logs")
+    return LocalLauncher(home.run_dir(run) / "logs", standby)
 
 
 @contextmanager

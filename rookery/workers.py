@@ -8,6 +8,7 @@ other end.
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import signal
 import sys
@@ -55,9 +56,28 @@ def main(kind: str, run: str, index: int, incarnation: int) -> int:
     signal.signal(signal.SIGTERM, stop.ask)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if os.environ.get(LIFELINE) == "stdin":
-        _end_with_parent()
+        end_with_parent()
     work = {"actor": _act, "learner": _learn}[kind]
     return guarded(home, run, spec, lambda: work(home, run, spec, stop))
+
+
+def wait_for_work(threads: int) -> int:
+    """A learner on standby: import what it needs, then do what standard input says."""
+    prepare_xla(threads)
+    import rookery.learner.trainer  # noqa: F401 imports JAX
+
+    line = b""
+    while not line.endswith(b"\n"):
+        received = os.read(0, 65536)
+        if not received:
+            return 0  # nobody needed it
+        line += received
+    order = json.loads(line)
+    os.environ.update(order["environment"])
+    with open(order["log"], "ab") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    return main(order["kind"], order["run"], order["index"], order["incarnation"])
 
 
 def guarded(home: Home, run: str, spec: WorkerSpec, work: Callable[[], int]) -> int:
@@ -277,7 +297,7 @@ def _restart_seed(seed: int, number: int) -> int:
     return seeds.number(seed, "environment", 0, 0, number)
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """Die with the process that holds our standard input, whatever kills it."""
     if sys.platform == "linux":
         pr_set_pdeathsig = 1

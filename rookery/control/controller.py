@@ -11,7 +11,7 @@ from rookery.config import RunConfig
 from rookery.control.home import Home, RunLog
 from rookery.control.run_state import RUNNING, RunState, exit_text
 from rookery.control.supervision import Supervisor
-from rookery.launchers import Launcher, Observed, WorkerSpec
+from rookery.launchers import ONE_BLAS_THREAD, Launcher, Observed, WorkerSpec
 from rookery.messages import (
     EXPERIENCES,
     ActorLeft,
@@ -95,7 +95,7 @@ class Controller:
         self.home.record(starting)
         self._log.read()
         argv = (kind, self.run, "--index", str(index), "--incarnation", str(incarnation))
-        environment = {"ROOKERY_HOME": str(self.home.path), **_one_blas_thread()}
+        environment = {"ROOKERY_HOME": str(self.home.path), **ONE_BLAS_THREAD}
         return WorkerSpec(kind, index, incarnation, argv, environment)
 
     def _observe(self) -> None:
@@ -168,13 +168,3 @@ class Controller:
         headers = {"kind": "left", "steps": "0", "steps_total": newest.get("steps_total", "0")}
         payload = encode_json(ActorLeft(actor=actor))
         self._bus.publish([Outgoing(EXPERIENCES, payload, actor, headers)])
-
-
-def _one_blas_thread() -> dict[str, str]:
-    """A second thread makes small matrices slower and takes the core of another worker."""
-    return {
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
-        "NPROC": "1",
-    }

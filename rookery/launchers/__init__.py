@@ -16,6 +16,9 @@ from typing import NamedTuple, Protocol
 
 LIFELINE = "ROOKERY_LIFELINE"  # "stdin": the worker ends when its standard input closes
 
+# A second thread makes small matrices slower and takes the core of another worker.
+ONE_BLAS_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
 
 @dataclass(frozen=True)
 class WorkerSpec:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rookery.launchers import LIFELINE, Observed, WorkerSpec
+from rookery.launchers.standby import Standby
 
 GRACE_S = {"learner": 60.0, "actor": 5.0}
 
@@ -27,8 +28,9 @@ class _Child:
 
 
 class LocalLauncher:
-    def __init__(self, log_dir: Path) -> None:
+    def __init__(self, log_dir: Path, standby: Standby | None = None) -> None:
         self._log_dir = log_dir
+        self._standby = standby  # becomes the first learner
         self._children: dict[str, _Child] = {}
 
     def apply(self, specs: Mapping[str, WorkerSpec]) -> None:
@@ -62,10 +64,17 @@ class LocalLauncher:
             child.process.wait(timeout=30)
             _close_pipe(child.process)
         self._children.clear()
+        if self._standby is not None:
+            self._standby.close()
 
     def _start(self, name: str, spec: WorkerSpec) -> subprocess.Popen[bytes]:
         self._log_dir.mkdir(parents=True, exist_ok=True)
-        with open(self._log_dir / f"{name}.log", "ab") as log:
+        path = self._log_dir / f"{name}.log"
+        if spec.kind == "learner" and self._standby is not None:
+            ready = self._standby.take(spec, path)
+            if ready is not None:
+                return ready
+        with open(path, "ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", "rookery", *spec.argv],
                 stdin=subprocess.PIPE,

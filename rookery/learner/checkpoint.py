@@ -229,8 +229,10 @@ def newest_checkpoint(
             why = str(error)
             damaged(name, why)
     if names:
-        raise DamagedCheckpoint(f"no checkpoint of {len(names)} can be read; {why}; put a good copy "
-            "back, or train a new run")
+        raise DamagedCheckpoint(
+            f"no checkpoint of {len(names)} can be read; {why}; put a good copy "
+            "back, or train a new run"
+        )
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -152,7 +153,7 @@ ENDS = st.sampled_from(["", "", "", "terminated", "truncated"])
 @st.composite
 def streams(draw: Any) -> tuple[np.ndarray, ...]:
     """One lane: rewards, ends and values, with the reset rows that follow ends."""
-    steps = draw(st.integers(1, 12))
+    steps = draw(st.sampled_from([1, 2, 5, 12]))  # each is compiled once
     number = st.floats(-5, 5, width=32)
     rows: list[str] = []
     while len(rows) < steps:
@@ -294,26 +295,36 @@ def make_rollout(
     return rollout, network.acting_arrays(*initial_arrays(network, 0))
 
 
+@functools.cache
+def played(adapter: str, end: End, length: int, steps: int) -> tuple[np.ndarray, ...]:
+    """Counts, rewards, flags of as many fragments as it takes to come back to the beginning.
+
+    A lap is length + 1 rows with its reset row, so that many fragments hold every way in which an
+    episode can be cut. They stand side by side, as a learner's batch has them.
+    """
+    rollout, arrays = make_rollout(adapter, end, length, steps)
+    fragments = [rollout(arrays) for _ in range(length + 1)]
+    counts = np.concatenate([f.observation[""].argmax(-1) for f in fragments], axis=1)
+    assert counts.shape == (steps + 1, SLOTS * (length + 1))
+    joined = [
+        np.concatenate([getattr(f, name) for f in fragments], axis=1)
+        for name in ("reward", "terminated", "truncated", "valid")
+    ]
+    return counts, *joined
+
+
 def fitted_table(
-    adapter: str, end: End, length: int, steps: int, estimate: Callable[..., Any], rounds: int
+    adapter: str, end: End, length: int, steps: int, estimate: Callable[..., Any]
 ) -> np.ndarray:
     """A table of values, one per count, set again and again to the mean of its targets."""
-    rollout, arrays = make_rollout(adapter, end, length, steps)
+    counts, reward, terminated, truncated, valid = played(adapter, end, length, steps)
     table = np.zeros(length + 1)
-    for _ in range(rounds):
-        experience = rollout(arrays)
-        count = experience.observation[""].argmax(-1)
-        assert count.shape == (steps + 1, SLOTS)
-        target = estimate(
-            experience.reward,
-            experience.terminated,
-            experience.truncated,
-            table[count].astype(np.float32),
+    for _ in range(120):
+        target = np.asarray(
+            estimate(reward, terminated, truncated, table[counts].astype(np.float32))
         )
-        for n in range(length + 1):
-            chosen = np.asarray(target)[(count[:-1] == n) & experience.valid]
-            if chosen.size:
-                table[n] = chosen.mean()
+        for n in range(length):
+            table[n] = target[(counts[:-1] == n) & valid].mean()
         if end == "truncated":
             # Nothing is ever played from a final observation, so a table knows nothing of it; the
             # world goes on there as everywhere else, which is what a network would generalise.
@@ -332,7 +343,7 @@ def vtrace_targets(reward: Any, terminated: Any, truncated: Any, value_t: Any) -
 
 # With length 4, T = 4 ends every episode's first fragment exactly at its edge and leaves the reset
 # row to the next one; T = 5 puts the reset row last; the others let the end wander.
-FRAGMENTS = [1, 3, 4, 5, 8, 13]
+FRAGMENTS = [1, 4, 5, 13]
 
 
 @pytest.mark.parametrize("steps", FRAGMENTS)
@@ -341,9 +352,7 @@ FRAGMENTS = [1, 3, 4, 5, 8, 13]
 def test_constant_reward_under_truncation_is_worth_one_over_one_minus_gamma(
     adapter: str, estimate: Any, steps: int
 ) -> None:
-    rounds = 1200 // steps
-
-    table = fitted_table(adapter, "truncated", 4, steps, estimate, rounds)
+    table = fitted_table(adapter, "truncated", 4, steps, estimate)
 
     np.testing.assert_allclose(table, 1 / (1 - GAMMA), rtol=1e-3)
 
@@ -354,9 +363,7 @@ def test_constant_reward_under_truncation_is_worth_one_over_one_minus_gamma(
 def test_constant_reward_under_termination_is_worth_the_finite_sum(
     adapter: str, estimate: Any, steps: int
 ) -> None:
-    rounds = 60 if steps < 4 else 25
-
-    table = fitted_table(adapter, "terminated", 4, steps, estimate, rounds)
+    table = fitted_table(adapter, "terminated", 4, steps, estimate)
 
     left = np.asarray([4, 3, 2, 1])
     np.testing.assert_allclose(table[:4], (1 - GAMMA**left) / (1 - GAMMA), rtol=1e-5)
