@@ -7,6 +7,7 @@ RookeryError
 │   └── MissingExtra       an optional package that the named thing needs
 ├── MessageError           bytes that are not a valid message
 ├── BusError               the bus cannot do what was asked
+│   ├── BusUnmade          the bus is being made by another process, or was left half-made
 │   ├── BusFull            a bounded topic stayed full for the whole time-out
 │   └── BusClosed          used after close
 ├── StoreError             a checkpoint store cannot be read or written
@@ -63,6 +64,10 @@ class MessageError(RookeryError):
 
 class BusError(RookeryError):
     """The bus cannot do what was asked."""
+
+
+class BusUnmade(BusError):
+    """The bus is being made by another process, or was left half-made: nothing is in it yet."""
 
 
 class BusFull(BusError):

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from rookery.bus import embedded
-from rookery.errors import BusError
+from rookery.errors import BusError, BusUnmade
 
 T = TypeVar("T")
 
@@ -198,6 +198,8 @@ class SqliteFile:
     def _check_schema(self, db: sqlite3.Connection, schema: str) -> None:
         version, _, tables = _in_transaction(db, "BEGIN", _identity)
         if version == 0:
+            if self._read_only and not tables:
+                raise BusUnmade(f"{self.path} holds nothing yet: try again")
             if self._read_only or tables:
                 raise BusError(f"{self.path} is not a bus file: check the path")
             db.execute(f"PRAGMA page_size={PAGE_BYTES}")

@@ -13,7 +13,7 @@ from pathlib import Path
 from rookery.bus import EARLIEST, Bus, Outgoing, Subscription
 from rookery.config import RunConfig, validate
 from rookery.control.run_state import DELETED, RunState, apply, why_not
-from rookery.errors import BusError, InputError, UnknownName
+from rookery.errors import BusError, BusUnmade, InputError, UnknownName
 from rookery.messages import (
     COMMANDS,
     EVENTS,
@@ -139,7 +139,10 @@ class Home:
 
         if not self.bus_path(run).exists():
             return None
-        return SqliteBus(self.bus_path(run), read_only=True)
+        try:
+            return SqliteBus(self.bus_path(run), read_only=True)
+        except BusUnmade:
+            return None
 
     def checkpoint_uri(self, run: str, config: RunConfig) -> str:
         return config.checkpoint.uri or f"file:{self.run_dir(run) / 'checkpoints'}"

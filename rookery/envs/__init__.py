@@ -12,6 +12,8 @@ action, gives reward 0 and has `reset` set. Rows with `reset` are never experien
 
 from __future__ import annotations
 
+import types
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -20,6 +22,8 @@ import numpy as np
 from rookery.spaces import EnvironmentSpec, SeatSpec
 
 Arrays = dict[str, np.ndarray]
+Options = Mapping[str, Any]  # what a person set under `env.`, for the environment's constructor
+NO_OPTIONS: Options = types.MappingProxyType({})
 
 SOLO_SEAT = "player_0"  # the one seat of a single-agent environment
 
@@ -87,12 +91,14 @@ class CompiledEnvironment(Protocol):
 
 
 __all__ = [
+    "NO_OPTIONS",
     "SOLO_SEAT",
     "Arrays",
     "BatchedEnvironment",
     "CompiledEnvironment",
     "CompiledStep",
     "EnvironmentSpec",
+    "Options",
     "SeatSpec",
     "SeatView",
 ]

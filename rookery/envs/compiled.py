@@ -6,9 +6,6 @@ step one like any other environment, through `SteppedCompiled`.
 
 from __future__ import annotations
 
-import json
-import os
-import traceback
 from dataclasses import fields
 from typing import Any
 
@@ -16,7 +13,9 @@ import jax
 import numpy as np
 
 from rookery.envs import SOLO_SEAT, Arrays, CompiledEnvironment, CompiledStep, SeatView
-from rookery.errors import ConfigError, EnvironmentFailed, InputError
+from rookery.envs.failures import environment_failed
+from rookery.envs.saving import check_header, header_text
+from rookery.errors import ConfigError, InputError
 
 
 def register_pytrees() -> None:
@@ -66,14 +65,7 @@ class SteppedCompiled:
         try:
             return jax.block_until_ready(function(*arguments))  # type: ignore[no-untyped-call]
         except Exception as error:
-            first_line = (str(error).strip().splitlines() or ["no message"])[0]
-            raise EnvironmentFailed(
-                f"environment {self.spec.id} (seat {SOLO_SEAT}) raised {type(error).__name__} "
-                f"in {doing} after {self._calls} steps: {first_line}",
-                seat=SOLO_SEAT,
-                step=self._calls,
-                user_traceback=_user_traceback(error),
-            ) from error
+            raise environment_failed(error, self.spec.id, doing, step=self._calls) from error
 
     def _views(self) -> dict[str, SeatView]:
         step: CompiledStep = self._played[2]
@@ -92,21 +84,19 @@ class SteppedCompiled:
         if self._played is None:
             raise RuntimeError("save before the first reset")
         leaves = {f"leaf.{i}": _to_numpy(x) for i, x in enumerate(jax.tree.leaves(self._played))}
-        return {"header": self._header(), "steps": np.asarray(self._calls), **leaves}
+        return {"header": header_text(self._header()), "steps": np.asarray(self._calls), **leaves}
 
     def restore(self, state: Arrays) -> dict[str, SeatView]:
         """Continue from `save`, in this object or in a new one."""
-        if "header" not in state or state["header"].tobytes() != self._header().tobytes():
-            raise InputError(f"this state was not saved by {self.spec.id} with {self.slots} slots")
+        check_header(state, self._header())
         templates, structure = jax.tree.flatten(jax.eval_shape(self._reset, _key(0)))
         leaves = [_from_numpy(state.get(f"leaf.{i}"), t) for i, t in enumerate(templates)]
         self._played = jax.tree.unflatten(structure, leaves)
         self._calls = int(state["steps"])
         return self._views()
 
-    def _header(self) -> np.ndarray:
-        text = json.dumps({"id": self.spec.id, "slots": self.slots})
-        return np.frombuffer(text.encode(), np.uint8).copy()
+    def _header(self) -> dict[str, Any]:
+        return {"id": self.spec.id, "slots": self.slots}
 
     def close(self) -> None:
         """Nothing to close."""
@@ -138,12 +128,3 @@ def _from_numpy(saved: np.ndarray | None, template: Any) -> Any:
 def template_type(template: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Shape and dtype of an array that does not exist yet."""
     return tuple(template.shape), np.dtype(template.dtype)
-
-
-def _user_traceback(error: BaseException) -> str:
-    """The traceback without the leading frames of this file and of JAX."""
-    above = (__file__, os.path.dirname(jax.__file__))
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(above):
-        trace = trace.tb_next
-    return "".join(traceback.format_exception(type(error), error, trace))

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import types
-from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -19,15 +17,11 @@ import msgspec
 import numpy as np
 from gymnasium import spaces
 
-from rookery.envs import SOLO_SEAT, CompiledStep
+from rookery.envs import NO_OPTIONS, SOLO_SEAT, CompiledStep, Options
 from rookery.envs.compiled import register_pytrees, template_type
-from rookery.envs.gymnasium import (
-    LeafReader,
-    read_space,
-    travel_dtype,
-    unknown_option,
-    write_space,
-)
+from rookery.envs.heads import write_space
+from rookery.envs.leaves import LeafReader, read_space, travel_dtype
+from rookery.envs.making import unknown_option
 from rookery.errors import ConfigError, InputError, MissingExtra, UnknownName
 from rookery.spaces import Continuous, EnvironmentSpec, SeatSpec
 
@@ -37,7 +31,7 @@ PREFIX = "gymnax:"
 class GymnaxEnvironment:
     """`gymnax:NAME`; options are the environment's parameters or its constructor's arguments."""
 
-    def __init__(self, id: str, kwargs: Mapping[str, Any] = types.MappingProxyType({})) -> None:
+    def __init__(self, id: str, kwargs: Options = NO_OPTIONS) -> None:
         register_pytrees()
         self._env, self._params = _make(id, kwargs)
         self._readers = _readers(id, self._env, self._params)
@@ -111,7 +105,7 @@ class GymnaxEnvironment:
         )
 
 
-def _make(id: str, kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+def _make(id: str, kwargs: Options) -> tuple[Any, Any]:
     """The environment and its parameters, with each option given to the one it belongs to."""
     try:
         import gymnax

@@ -17,19 +17,17 @@ import importlib.util
 import os
 import re
 import sys
-import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rookery.envs import NO_OPTIONS, Options
+from rookery.envs.failures import first_line
 from rookery.errors import InputError, MissingExtra, UnknownName, nearest_names
 from rookery.spaces import EnvironmentSpec
 
 if TYPE_CHECKING:
     from rookery.envs import BatchedEnvironment, CompiledEnvironment
-
-Options = Mapping[str, Any]
-NO_OPTIONS: Options = types.MappingProxyType({})
 
 _GYMNAX, _LATER = "gymnax:", ("pgx:", "pettingzoo:")
 _HINT = "run `rookery envs` to list them"
@@ -62,7 +60,7 @@ def describe(id: str, kwargs: Options = NO_OPTIONS) -> EnvironmentSpec:
     compiled = _compiled(id, factory, kwargs)
     if compiled is not None:
         return compiled.spec
-    from rookery.envs.gymnasium import probe
+    from rookery.envs.probing import probe
 
     return probe(id, kwargs, factory).spec
 
@@ -140,7 +138,7 @@ def _made_compiled(
 
     if isinstance(factory, type) and issubclass(factory, gymnasium.Env):
         return None
-    from rookery.envs.gymnasium import call_factory
+    from rookery.envs.making import call_factory
 
     made = call_factory(id, factory, kwargs)
     spec = getattr(made, "spec", None)
@@ -174,10 +172,9 @@ def _import_factory(module: str, name: str) -> Callable[..., Any]:
             "which is not installed"
         ) from error
     except Exception as error:
-        reason = (str(error).strip().splitlines() or ["no message"])[0]
         raise InputError(
             f"environment {module}:{name}: importing {module} raised "
-            f"{type(error).__name__}: {reason}"
+            f"{type(error).__name__}: {first_line(error)}"
         ) from error
     factory = getattr(imported, name, None)
     if factory is None:

@@ -190,3 +190,13 @@ def test_search_does_not_import_jax_and_the_registry_imports_nothing_heavy() -> 
         "assert 'jax' not in sys.modules, 'jax'"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_describing_an_environment_loads_only_what_describing_needs() -> None:
+    code = (
+        "import sys; import rookery.envs.registry as r;"
+        "r.describe('CartPole-v1');"
+        "unneeded = ['jax', 'Box2D', 'mujoco', 'ale_py', 'rookery.envs.copies'];"
+        "assert not [name for name in unneeded if name in sys.modules]"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

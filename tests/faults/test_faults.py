@@ -1,0 +1,341 @@
+"""Real processes, killed, starved, hung and cheated: every run goes on and every step is accounted for."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rookery.learner.checkpoint import (
+    load_checkpoint,
+    newest_checkpoint,
+    open_store,
+    pending_fragments,
+)
+from rookery.messages import METRICS_TRAINING, TrainingMetrics, decode_json
+
+if TYPE_CHECKING:
+    from tests.conftest import Cli, Started
+
+QUICK_RESTARTS = ("--set", "restarts.backoff_s=0.05", "--set", "restarts.max_backoff_s=0.5")
+SMALL = ("CartPole-v1", "--envs-per-actor", 8, "--set", "actors.rollout_steps=32", *QUICK_RESTARTS)
+OFTEN = ("--set", "checkpoint.interval_s=0.5")
+ENDLESS = ("--steps", 100_000_000)
+STEPS_PER_KILL = 40_000
+BOUND = {"ppo": 1, "impala": 2}  # max_policy_lag_versions of two actors
+
+
+def store_of(cli: Cli, run: str) -> Any:
+    return open_store(cli.home.checkpoint_uri(run, cli.home.config(cli.home.state(run))))
+
+
+def check_accounts(cli: Cli, run: str, bound: int) -> dict[str, Any]:
+    """Balance, ledger, staleness and checkpoints of a run that has ended."""
+    shown = cli("runs", "show", run, "--json").json
+    balance = shown["balance"]
+    dropped = sum(balance["dropped"].values())
+    assert balance["produced"] == balance["trained"] + dropped + balance["in_flight"], balance
+    assert balance["trained"] == shown["env_steps"] and shown["gaps"] == 0
+    for metrics in all_metrics(cli, run):
+        assert metrics.lag_max <= bound and metrics.ledger.gaps == 0
+    store = store_of(cli, run)
+    for name in store.names():
+        check_ledger(load_checkpoint(store, name))
+    return dict(shown)
+
+
+def check_ledger(checkpoint: Any) -> None:
+    """Every sequence of every actor has exactly one fate: no gap, no overlap."""
+    ledger = checkpoint.manifest.ledger
+    fates: dict[str, list[tuple[int, int]]] = {actor: [] for actor in ledger.next_sequence}
+    for actor, outcomes in ledger.outcomes.items():
+        for intervals in outcomes.values():
+            fates[actor] += [(first, last) for first, last in intervals]
+    for _, fragment in pending_fragments(checkpoint):
+        sequence = fragment.header.sequence
+        fates[fragment.header.actor].append((sequence, sequence))
+    for actor, intervals in fates.items():
+        expected = 0
+        for first, last in sorted(intervals):
+            assert first == expected, f"{actor}: {'gap' if first > expected else 'overlap'}"
+            expected = last + 1
+        assert expected == ledger.next_sequence[actor]
+
+
+def all_metrics(cli: Cli, run: str) -> list[TrainingMetrics]:
+    """Of every life, also those that a later one did over."""
+    bus = cli.home.read_run_bus(run)
+    assert bus is not None
+    subscription = bus.subscribe(METRICS_TRAINING, "earliest")
+    found = []
+    while records := subscription.poll(0.0, limit=4096):
+        found += [decode_json(record.payload, TrainingMetrics) for record in records]
+    bus.close()
+    return found
+
+
+def kill(running: Started, kind: str, rng: random.Random) -> Started:
+    """kill -9 one process of the run, wait until it is replaced, and return who carries the run."""
+    cli, run = running.cli, running.run
+    if kind == "main":
+        running.kill()
+        assert running.show()["status"] == "interrupted"
+        return cli.start("resume", run, "--json", run=run)
+    index = rng.randrange(2) if kind == "actor" else 0
+    name = f"{kind}-{index}"
+    victim = running.wait_until(lambda: running.worker(kind, index), f"a living {name}")
+    killed = cli.home.state(run).workers[name].incarnation
+    victim.kill()
+
+    def replaced() -> bool:
+        worker = cli.home.state(run).workers[name]
+        return worker.incarnation > killed and worker.running
+
+    running.wait_until(replaced, f"a new {name}")
+    return running
+
+
+def run_and_kill(cli: Cli, algorithm: str, kinds: list[str], seed: int) -> dict[str, Any]:
+    """A run with a kill in each stretch of its steps but the last; returns what `train` said."""
+    rng = random.Random(seed)
+    steps = STEPS_PER_KILL * (len(kinds) + 1)
+    options = ("--algorithm", algorithm, "--actors", 2, "--steps", steps, "--seed", seed, "--json")
+    running = cli.start("train", *SMALL, *OFTEN, *options)
+    for stretch, kind in enumerate(kinds):
+        wanted = round((stretch + rng.uniform(0.05, 0.5)) * STEPS_PER_KILL)
+        running.wait_until(lambda n=wanted: running.env_steps >= n, f"{wanted} steps", 120)
+        moment = time.monotonic() + rng.uniform(0, 0.3)  # between two reports, not just after one
+        running.wait_until(lambda m=moment: time.monotonic() > m, "a random moment")
+        running = kill(running, kind, rng)
+    done = running.finish(timeout=240, expect=0).json
+    assert done["status"] == "finished" and done["env_steps"] >= steps
+    shown = check_accounts(cli, running.run, BOUND[algorithm])
+    assert shown["status"] == "finished"
+    restarts = {kind: 0 for kind in ("actor", "learner")}
+    for worker in shown["workers"]:
+        restarts[worker["kind"]] += worker["restarts"]
+    # whoever resumes starts every worker once more
+    assert restarts["learner"] == kinds.count("learner") + kinds.count("main")
+    assert restarts["actor"] == kinds.count("actor") + 2 * kinds.count("main")
+    return dict(done)
+
+
+@pytest.mark.parametrize(("algorithm", "seed"), [("ppo", 1), ("impala", 2)])
+def test_a_run_survives_kills_of_everyone(cli: Cli, algorithm: str, seed: int) -> None:
+    kinds = ["actor", "learner", "main"]
+    random.Random(seed).shuffle(kinds)
+    run_and_kill(cli, algorithm, kinds, seed)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("algorithm", ["ppo", "impala"])
+@pytest.mark.parametrize("seed", [11, 12, 13, 14])
+def test_runs_survive_many_kills(cli: Cli, algorithm: str, seed: int) -> None:
+    """4 runs of 5 kills each, for each algorithm."""
+    kinds = ["actor", "learner", "main", *random.Random(seed).choices(["actor", "learner"], k=2)]
+    random.Random(seed).shuffle(kinds)
+    done = run_and_kill(cli, algorithm, kinds, seed)
+    print(f"{algorithm} seed {seed}: survived {', '.join(kinds)}; {done['env_steps']:,} steps")
+
+
+def test_a_learner_killed_before_its_first_checkpoint_begins_again(cli: Cli) -> None:
+    never = ("--set", "checkpoint.interval_s=600")
+    running = cli.start("train", *SMALL, *never, "--actors", 2, "--steps", 40_000, "--json")
+    running.wait_until(lambda: running.env_steps > 0, "training")
+    assert store_of(cli, running.run).names() == []
+    kill(running, "learner", random.Random(0))
+    done = running.finish(expect=0).json
+    assert done["status"] == "finished"
+    shown = check_accounts(cli, running.run, BOUND["ppo"])
+    assert shown["balance"]["dropped"].keys() == {"abandoned"}
+    # no step of the lost life counts as trained
+    assert 40_000 <= shown["balance"]["trained"] < 42_000
+
+
+def test_a_second_controller_is_refused_the_lease(cli: Cli) -> None:
+    running = cli.start("train", *SMALL, *OFTEN, *ENDLESS, "--json")
+    running.wait_until(lambda: running.env_steps > 2000, "training")
+    before = {w["kind"]: w["pid"] for w in running.show()["workers"]}
+    refused = cli("resume", running.run)
+    assert "owned by another process" in refused.stderr
+    steps = running.env_steps
+    running.wait_until(lambda: running.env_steps > steps + 2000, "the run to go on")
+    shown = running.show()
+    assert {w["kind"]: w["pid"] for w in shown["workers"]} == before
+    assert all(w["alive"] and w["restarts"] == 0 for w in shown["workers"])
+    assert running.interrupt().code == 130
+    check_accounts(cli, running.run, BOUND["ppo"])
+
+
+# --- environments that misbehave -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("launcher", ["local", "inline"])
+def test_an_environment_that_raises_fails_the_run_after_retries(cli: Cli, launcher: str) -> None:
+    done = cli(
+        *("train", "rookery.testing.envs:FailingEnv", "--env.at", 50, "--launcher", launcher),
+        *("--envs-per-actor", 2, "--set", "restarts.max_restarts=1", *QUICK_RESTARTS, "--json"),
+        expect=1,
+    )
+    assert done.json["status"] == "failed"
+    found = cli("why", "last", "--json").json
+    assert found["status"] == "failed"
+    assert "this environment fails at step 50" in found["summary"]
+    assert "player_0" in found["summary"] and "49 steps" in found["summary"]
+    assert "died 2 times" in found["summary"]
+    assert "Traceback" in found["detail"] and "self._fail" in found["detail"]
+    assert "rookery/actor" not in found["detail"]  # the user's own code, not ours
+    text = cli("why", "last").stdout
+    assert found["summary"] in text and "self._fail" in text
+
+
+def test_an_environment_that_raises_in_reset_is_told_apart(cli: Cli) -> None:
+    done = cli(
+        *("train", "rookery.testing.envs:FailingEnv", "--env.at", 4, "--env.where", "reset"),
+        *("--envs-per-actor", 2, "--set", "restarts.max_restarts=0", "--json"),
+        expect=1,
+    )
+    assert done.json["status"] == "failed"
+    found = cli("why", "last", "--json").json
+    assert "this environment fails at reset 4" in found["summary"]
+    assert "in reset" in found["summary"] and "self._fail" in found["detail"]
+
+
+def test_an_environment_that_raises_at_once_shows_its_traceback(cli: Cli) -> None:
+    options = ("--env.at", 1, "--env.where", "reset")
+    done = cli("train", "rookery.testing.envs:FailingEnv", *options, expect=1)
+    assert "this environment fails at reset 1" in done.stderr.splitlines()[0]
+    assert "self._fail" in done.stderr and "rookery/cli.py" not in done.stderr
+
+
+def test_an_environment_that_hangs_is_named_by_why(cli: Cli) -> None:
+    done = cli(
+        *("train", "rookery.testing.envs:HangingEnv", "--env.at", 50, "--envs-per-actor", 2),
+        *("--set", "environment.deadline_s=0.5", "--set", "restarts.max_restarts=1"),
+        *(*QUICK_RESTARTS, "--json"),
+        expect=1,
+    )
+    assert done.json["status"] == "failed"
+    found = cli("why", "last", "--json").json
+    assert found["component"] == "actor-0"
+    assert "environment.deadline_s = 0.5 s" in found["summary"] and "hung" in found["summary"]
+    assert "time.sleep(self.seconds)" in found["detail"]
+
+
+# --- storage that misbehaves ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own, 64 MB."""
+    if os.getuid() != 0:
+        pytest.skip("only root may mount a tmpfs")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("this machine does not let root mount a tmpfs")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Leave no byte free."""
+    ballast = disk / "ballast"
+    with open(ballast, "wb", buffering=0) as file:
+        for size in (1 << 20, 1 << 12):
+            try:
+                while True:
+                    file.write(bytes(size))
+            except OSError:
+                continue
+    return ballast
+
+
+def remount(disk: Path, mode: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{mode}", str(disk)], check=True)
+
+
+def begin_on(cli: Cli, *options: object) -> Started:
+    """A run that has saved checkpoints and goes on."""
+    running = cli.start("train", *SMALL, *OFTEN, *ENDLESS, *options, "--json")
+    running.wait_until(lambda: len(store_of(cli, running.run).names()) >= 2, "two checkpoints")
+    return running
+
+
+def check_resumes(cli: Cli, run: str, steps: int) -> None:
+    again = cli.start("resume", run, "--json", run=run)
+    again.wait_until(lambda: again.env_steps > steps + 5000, "more training")
+    assert again.interrupt().code == 130
+    check_accounts(cli, run, BOUND["ppo"])
+
+
+@pytest.mark.parametrize("trouble", ["full", "read-only"])
+def test_a_store_that_cannot_be_written_keeps_the_last_checkpoint(
+    cli: Cli, small_disk: Path, trouble: str
+) -> None:
+    running = begin_on(cli, "--set", f"checkpoint.uri=file:{small_disk}")
+    if trouble == "full":
+        ballast = fill(small_disk)
+    else:
+        remount(small_disk, "ro")
+    done = running.finish(expect=1)
+    assert done.json["status"] == "failed"
+    assert "cannot write a checkpoint" in done.json["reason"]
+    assert "resume" in cli("why", running.run).stdout.splitlines()[0]
+    kept = newest_checkpoint(store_of(cli, running.run))
+    assert kept is not None
+    if trouble == "full":
+        ballast.unlink()
+    else:
+        remount(small_disk, "rw")
+    check_resumes(cli, running.run, kept.manifest.ledger.trained)
+
+
+def test_a_full_disk_is_a_clear_error_and_the_run_goes_on_later(
+    cli: Cli, small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli.home.path = small_disk / "home"
+    cli.environment["ROOKERY_HOME"] = str(cli.home.path)
+    (small_disk / "home").mkdir()
+    running = begin_on(cli)
+    ballast = fill(small_disk)
+    done = running.finish(expect=1)
+    assert "disk is full" in done.stderr + done.stdout or "No space left" in done.stdout
+    assert "Traceback" not in done.stderr
+    ballast.unlink()
+    kept = newest_checkpoint(store_of(cli, running.run))
+    assert kept is not None
+    check_resumes(cli, running.run, kept.manifest.ledger.trained)
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_named(cli: Cli) -> None:
+    running = begin_on(cli)
+    assert running.interrupt().code == 130
+    store = store_of(cli, running.run)
+    *_, before, newest = store.names()
+    state = store.root / newest / "state.safetensors"
+    content = bytearray(state.read_bytes())
+    content[len(content) // 2] ^= 1
+    state.write_bytes(content)
+    resumed_from = load_checkpoint(store, before).manifest
+    again = cli.start("resume", running.run, "--json", run=running.run)
+    again.wait_until(lambda: again.env_steps > resumed_from.ledger.trained, "training")
+    done = again.interrupt()
+    assert done.code == 130
+    assert newest in done.stderr and "SHA-256" in done.stderr
+    shown = running.show()
+    assert list(shown["damaged_checkpoints"]) == [newest]
+    last = newest_checkpoint(store)
+    assert last is not None and last.manifest.ancestry[2] == resumed_from.number
+    state.unlink()
+    (store.root / newest / "manifest.json").unlink(missing_ok=True)
+    (store.root / newest).rmdir()
+    check_accounts(cli, running.run, BOUND["ppo"])
