@@ -280,10 +280,14 @@ def _resume(arguments: argparse.Namespace, began: float) -> int:
     home = Home.default()
     run = home.find(arguments.run)
     state = home.state(run)
+    damaged: list[str] = []
     try:
-        newest_checkpoint(open_store(home.checkpoint_uri(run, home.config(state))))
+        store = open_store(home.checkpoint_uri(run, home.config(state)))
+        newest_checkpoint(store, lambda name, why: damaged.append(why))
     except RookeryError as error:
         raise InputError(f"run {run} cannot be resumed: {error}") from None
+    for why in damaged:
+        print(f"rookery: {why}; going on from the one before", file=sys.stderr)
     return _carry(home, run, arguments.json, began)
 
 

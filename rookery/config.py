@@ -91,6 +91,12 @@ class ImpalaConfig(_AlgorithmConfig):
     trace_lambda: float = Field(default=1.0, ge=0, le=1, json_schema_extra=_LIVE)
     rho_clip: float = Field(default=1.0, gt=0, json_schema_extra=_LIVE)
     c_clip: float = Field(default=1.0, gt=0, json_schema_extra=_LIVE)
+    clip: float | None = Field(
+        default=None,
+        gt=0,
+        description="bounds each step of the policy as PPO does, which makes several passes safe; "
+        "plain policy gradient when null",
+    )
     epochs: int = Field(default=1, ge=1, le=100, description="passes over a batch")
     minibatches: int = Field(default=1, ge=1, description="parts of a batch, cut across lanes")
     normalize_advantages: bool = Field(default=False, description="per minibatch")

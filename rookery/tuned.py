@@ -60,21 +60,37 @@ _PPO: dict[str, dict[str, Any]] = {
 
 _IMPALA: dict[str, dict[str, Any]] = {
     "CartPole-v1": {
-        "actors": {"envs_per_actor": 32, "rollout_steps": 32},
-        "algorithm": {"learning_rate": 2e-3, "minibatches": 4, "normalize_advantages": True},
+        "actors": {"envs_per_actor": 64, "rollout_steps": 32},
+        "algorithm": {
+            "learning_rate": 2e-3,
+            "clip": 0.2,
+            "epochs": 4,
+            "minibatches": 4,
+            "trace_lambda": 0.95,
+            "normalize_advantages": True,
+        },
     },
     "Acrobot-v1": {
-        "actors": {"envs_per_actor": 32, "rollout_steps": 32},
-        "algorithm": {"learning_rate": 1e-3, "minibatches": 4, "normalize_advantages": True},
+        "actors": {"envs_per_actor": 32, "rollout_steps": 64},
+        "algorithm": {
+            "learning_rate": 1e-3,
+            "clip": 0.2,
+            "epochs": 4,
+            "minibatches": 4,
+            "trace_lambda": 0.95,
+            "normalize_advantages": True,
+        },
         "network": {"normalize_observations": True},
     },
     "Pendulum-v1": {
         "actors": {"envs_per_actor": 32, "rollout_steps": 64},
         "algorithm": {
             "learning_rate": 1e-3,
-            "epochs": 4,
+            "clip": 0.2,
+            "epochs": 8,
             "minibatches": 4,
             "gamma": 0.9,
+            "trace_lambda": 0.95,
             "normalize_advantages": True,
             "normalize_returns": True,
         },

@@ -82,6 +82,7 @@ class Started:
 
     def __init__(self, cli: Cli, process: subprocess.Popen[bytes], output: Path) -> None:
         self.cli, self.process, self._output = cli, process, output
+        self._began = time.time()
         self.run = ""
 
     @property
@@ -90,6 +91,7 @@ class Started:
 
     @property
     def env_steps(self) -> int:
+        """Trained steps of the run, once this command has said anything about it."""
         from rookery.views import newest_training
 
         bus = self.cli.home.read_run_bus(self.run)
@@ -97,7 +99,7 @@ class Started:
             return 0
         metrics = newest_training(bus, self.run)
         bus.close()
-        return metrics.env_steps if metrics else 0
+        return metrics.env_steps if metrics and metrics.time_s > self._began else 0
 
     def show(self) -> dict[str, Any]:
         """What `runs show --json` prints, read in this process."""
@@ -198,7 +200,7 @@ class Cli:
 
     def start(self, *arguments: object, run: str | None = None, timeout: float = 60.0) -> Started:
         """Begin a command that carries a run; returns when the run is known to the log."""
-        before = set(self.home.states())
+        before = {} if run is not None else self.home.states().keys()
         self._count += 1
         output = self.home.path.parent / f"command-{self._count}"
         with (
@@ -218,7 +220,7 @@ class Cli:
             started.run = run
         else:
             fresh = started.wait_until(
-                lambda: set(self.home.states()) - before, "a new run", timeout
+                lambda: self.home.states().keys() - before, "a new run", timeout
             )
             (started.run,) = fresh
         return started

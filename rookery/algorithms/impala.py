@@ -57,7 +57,9 @@ def make_update(network: Network, config: ImpalaConfig) -> Update:
         known = mini.valid & ~jnp.isnan(mini.log_prob)
         weight = known.astype(jnp.float32)
         log_prob = act.log_prob(jnp, theta, extra, mask, action).reshape(steps, lanes)
-        log_ratio = jnp.where(known, jax.lax.stop_gradient(log_prob) - mini.log_prob, 0.0)
+        live_log_ratio = jnp.where(known, log_prob - mini.log_prob, 0.0)
+        log_ratio = jax.lax.stop_gradient(live_log_ratio)
+        ratio = jnp.exp(log_ratio)
         targets = vtrace(
             mini.reward,
             mini.terminated,
@@ -72,13 +74,19 @@ def make_update(network: Network, config: ImpalaConfig) -> Update:
         advantage = targets.advantage / scale
         if config.normalize_advantages:
             advantage = masked_normalize(targets.advantage, weight)
-        policy_loss = -masked_mean(log_prob * advantage, weight)
+        if config.clip is None:
+            policy_loss = -masked_mean(log_prob * advantage, weight)
+        else:
+            # the ratio itself stands where V-trace's clipped one stood
+            advantage = advantage / jnp.minimum(hyper["rho_clip"], ratio)
+            live = jnp.exp(live_log_ratio)
+            near = jnp.clip(live, 1 - config.clip, 1 + config.clip)
+            policy_loss = -masked_mean(jnp.minimum(live * advantage, near * advantage), weight)
         target = (targets.value - stats["ret.mean"]) / scale
         value_loss = masked_mean(jnp.square(scaled_value_t[:-1] - target), weight)
         entropy_t = act.entropy(jnp, theta, extra, mask).reshape(steps, lanes)
         entropy = masked_mean(entropy_t, weight)
         total = policy_loss + hyper["value_coef"] * value_loss - hyper["entropy_coef"] * entropy
-        ratio = jnp.exp(log_ratio)
         return total, {
             "policy_loss": policy_loss,
             "value_loss": value_loss,

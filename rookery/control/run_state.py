@@ -111,6 +111,8 @@ def apply(state: RunState | None, message: Command | Event) -> RunState | None:
             return _replace(state, checkpoint=name, env_steps=env_steps)
         case CheckpointDamaged(name=name, why=why):
             return _replace(state, damaged={**state.damaged, name: why})
+        case RunEnded() if state.status != "running":
+            return state  # the first word counts: a learner told to stop by a failure adds nothing
         case RunEnded(status=status, reason=reason):
             return _replace(state, status=status, reason=reason, desired=STOPPED)
     return state

@@ -300,7 +300,7 @@ def test_a_store_that_cannot_be_written_keeps_the_last_checkpoint(
 
 
 def test_a_full_disk_is_a_clear_error_and_the_run_goes_on_later(
-    cli: Cli, small_disk: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Cli, small_disk: Path
 ) -> None:
     cli.home.path = small_disk / "home"
     cli.environment["ROOKERY_HOME"] = str(cli.home.path)
@@ -335,7 +335,5 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(cli: Cli) -> None:
     assert list(shown["damaged_checkpoints"]) == [newest]
     last = newest_checkpoint(store)
     assert last is not None and last.manifest.ancestry[2] == resumed_from.number
-    state.unlink()
-    (store.root / newest / "manifest.json").unlink(missing_ok=True)
-    (store.root / newest).rmdir()
+    store.delete(newest)
     check_accounts(cli, running.run, BOUND["ppo"])

@@ -1,0 +1,85 @@
+"""In `inline`, a run that was stopped or killed and resumed is bit for bit one that was not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from rookery.learner.checkpoint import Checkpoint, newest_checkpoint, open_store
+
+if TYPE_CHECKING:
+    from tests.conftest import Cli
+
+UPDATES, ROWS = 240, 64  # 4 environments x 16 steps an update
+SMALL = (
+    *("--launcher", "inline", "--envs-per-actor", 4, "--set", "actors.rollout_steps=16"),
+    *("--set", "checkpoint.every_updates=15", "--seed", 7, "--json"),
+)
+PPO = ("--set", "algorithm.schedule=linear", "--set", "algorithm.minibatch_size=32")
+IMPALA = ("--algorithm", "impala", "--set", "network.normalize_observations=true")
+CASES = {
+    "CartPole-v1": ("CartPole-v1", *PPO, "--set", "network.normalize_observations=true"),
+    "LunarLander-v3": ("LunarLander-v3", *PPO),
+    "gymnax:CartPole-v1": ("gymnax:CartPole-v1", *PPO),
+    "CartPole-v1 with IMPALA": ("CartPole-v1", *IMPALA),
+}
+
+
+def last_checkpoint(cli: Cli, run: str) -> Checkpoint:
+    config = cli.home.config(cli.home.state(run))
+    found = newest_checkpoint(open_store(cli.home.checkpoint_uri(run, config)))
+    assert found is not None
+    return found
+
+
+def training_state(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
+    """Parameters, optimiser, statistics and every random state of the learner."""
+    parts = ("params/", "optimizer/", "stats/", "learner.")
+    return {name: a for name, a in checkpoint.arrays.items() if name.startswith(parts)}
+
+
+def counters(checkpoint: Checkpoint) -> dict[str, Any]:
+    manifest = checkpoint.manifest
+    return {
+        "number": manifest.number,
+        "trained": manifest.ledger.trained,
+        "episode_count": manifest.episode_count,
+        "episodes": manifest.episodes,
+        "pending": manifest.pending,
+    }
+
+
+def assert_same(found: Checkpoint, expected: Checkpoint) -> None:
+    assert counters(found) == counters(expected)
+    ours, theirs = training_state(found), training_state(expected)
+    assert ours.keys() == theirs.keys() and len(ours) > 10
+    different = [
+        name
+        for name, array in ours.items()
+        if array.dtype != theirs[name].dtype or array.tobytes() != theirs[name].tobytes()
+    ]
+    assert different == []
+
+
+@pytest.mark.parametrize("options", CASES.values(), ids=CASES)
+def test_resumed_runs_equal_an_uninterrupted_one(cli: Cli, options: tuple[object, ...]) -> None:
+    train = ("train", *options, *SMALL, "--steps", ROWS * UPDATES)
+    whole = last_checkpoint(cli, cli(*train).json["run"])
+    assert whole.manifest.number >= UPDATES
+
+    stopped = cli.start(*train)
+    stopped.wait_until(lambda: stopped.env_steps > ROWS * UPDATES // 8, "training")
+    assert stopped.interrupt().code == 130
+    assert 0 < last_checkpoint(cli, stopped.run).manifest.number < whole.manifest.number
+    assert cli("resume", stopped.run, "--json").json["status"] == "finished"
+    assert_same(last_checkpoint(cli, stopped.run), whole)
+
+    killed = cli.start(*train)
+    killed.wait_until(lambda: cli.home.state(killed.run).checkpoint, "a checkpoint")
+    killed.kill()
+    kept = last_checkpoint(cli, killed.run).manifest
+    assert 0 < kept.number < whole.manifest.number and kept.number % 15 == 0
+    assert cli("resume", killed.run, "--json").json["status"] == "finished"
+    assert_same(last_checkpoint(cli, killed.run), whole)
