@@ -177,9 +177,10 @@ def wire_learner(
     trainer = Trainer(config, network)
     if checkpoint is not None:
         trainer.restore(checkpoint.arrays)
+    report = Report(run, POLICY, manifest.episodes, manifest.episode_count, manifest.train_s)
     if inbox.receive(post.number, wait_s=0.0):
         post.grant()  # the first fragments are played while the update compiles
+        report.begin()
     trainer.compile()
-    report = Report(run, POLICY, manifest.episodes, manifest.episode_count, manifest.train_s)
     keeper = Keeper(place.bus, config, store, inbox, trainer, post, report, checkpoint)
     return Learner(keeper, learn(inbox, trainer, post, keeper.progress, stopped))

@@ -179,18 +179,23 @@ class DeadlineWatch:
 
     def _end(self, doing: str) -> None:
         frame = sys._current_frames().get(self._thread_id)
-        detail = "".join(traceback.format_stack(frame)) if frame else ""
-        self._home.record(
-            WorkerFailed(
-                run=self._run,
-                kind=self._spec.kind,
-                index=self._spec.index,
-                incarnation=self._spec.incarnation,
-                error=f"the environment hung: {doing} number {self._calls} took longer than "
-                f"environment.deadline_s = {self._deadline_s:g} s",
-                detail=detail,
-            )
+        error = (
+            f"the environment hung: {doing} number {self._calls} took longer than "
+            f"environment.deadline_s = {self._deadline_s:g} s"
         )
+        failed = WorkerFailed(
+            run=self._run,
+            kind=self._spec.kind,
+            index=self._spec.index,
+            incarnation=self._spec.incarnation,
+            error=error,
+            detail="".join(traceback.format_stack(frame)) if frame else "",
+        )
+        self._home.record(failed)
+        if self._spec.kind == "inline":  # nobody is left to give up but this process
+            self._home.record(RunEnded(run=self._run, status="failed", reason=error))
+            print(f"rookery: {error}", file=sys.stderr, flush=True)
+            os._exit(1)
         os._exit(HUNG)
 
 
@@ -253,9 +258,13 @@ def _take_turns(
     for gone in list(keeper.inbox.book.tickets):
         keeper.inbox.book.leave(gone)
     keeper.inbox.abandon_all()
-    actor = wire_actor(place, ActorId(0, spec.incarnation), 0.0)
+    watch = DeadlineWatch(home, run, spec, config.environment.deadline_s)
+    actor = wire_actor(place, ActorId(0, spec.incarnation), 0.0, watch.busy)
     if keeper.resumed is not None:
         _restore_actor(actor, keeper.resumed.arrays, config.seed, keeper.post.number)
+    next(actor.loop)  # joins: its credits stand before anything is trained, as when it never left
+    if keeper.inbox.receive(keeper.post.number):
+        keeper.post.grant()
     ended: RunEnded | None = None
     while ended is None:
         if next(actor.loop) is None:

@@ -149,7 +149,9 @@ def _with_worker(
     worker = state.workers.get(name) or WorkerState(event.kind, event.index, event.incarnation)
     match event:
         case WorkerStarting():
-            worker = _replace(worker, incarnation=event.incarnation, pid=None)
+            worker = _replace(
+                worker, incarnation=event.incarnation, pid=None, failed_for_good=False
+            )
         case WorkerStarted():
             worker = _replace(worker, pid=event.pid, running=True)
         case WorkerFailed():

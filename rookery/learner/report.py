@@ -24,19 +24,20 @@ class Report:
         self.episodes: deque[Episode] = deque(episodes, maxlen=WINDOW_EPISODES)
         self.episode_count = episode_count
         self._earlier_s = train_s
-        self._began: float | None = None  # of this life: when its first fragment came
+        self._began: float | None = None  # of this life: when its first step was played
         self._steady_since: float | None = None  # after the first update: compiled by then
         self._steady_steps = 0
         self._steady_last = 0.0
         self._interval: list[Updated] = []
         self._interval_since = time.monotonic()
 
-    def experience_came(self) -> None:
+    def begin(self) -> None:
+        """The first environment step of this life: credits were granted, actors play."""
         if self._began is None:
             self._began = time.monotonic()
 
     def note(self, updated: Updated) -> None:
-        self.experience_came()
+        self.begin()
         now = time.monotonic()
         steps = sum(fragment.header.steps for fragment in updated.fragments)
         for fragment in updated.fragments:

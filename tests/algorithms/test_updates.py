@@ -27,8 +27,8 @@ from rookery.testing.envs import ContinuousBandit, CountingEnv, MaskedEnv, Neste
 STEPS, SLOTS = 8, 4
 ROWS = STEPS * SLOTS
 SIBLINGS: dict[str, tuple[ModuleType, Any]] = {
-    "ppo": (ppo, functools.partial(PPOConfig, epochs=2, minibatch_size=ROWS // 2)),
-    "impala": (impala, functools.partial(ImpalaConfig, epochs=2, minibatches=2)),
+    "ppo": (ppo, functools.partial(PPOConfig, epochs=2, minibatch_size=ROWS)),
+    "impala": (impala, functools.partial(ImpalaConfig, epochs=2, minibatches=1)),
 }
 both = pytest.mark.parametrize("algorithm", SIBLINGS)
 
@@ -53,6 +53,14 @@ class ContextEnv(gymnasium.Env[np.ndarray, np.int64]):
         return np.eye(int(self.action_space.n), dtype=np.float32)[self.shown]  # type: ignore[attr-defined]
 
 
+@functools.cache
+def compiled(network: Network, config: Any, quickly: bool) -> Any:
+    """An algorithm's update; most tests share a few, for compiling is what takes their time."""
+    update = SIBLINGS[config.kind][0].make_update(network, config)
+    options = {"xla_backend_optimization_level": 0} if quickly else None
+    return jax.jit(update, compiler_options=options)
+
+
 class Setup:
     """One environment, one network, and an algorithm's compiled update."""
 
@@ -64,14 +72,15 @@ class Setup:
         algorithm: str = "ppo",
         steps: int = STEPS,
         slots: int = SLOTS,
+        quickly: bool = False,
         **config: Any,
     ) -> None:
         self.env = GymnasiumEnvironment("tested", slots, options or {}, maker)
         spec = self.env.spec.seats[SOLO_SEAT]
-        self.network = Network(spec, NetworkConfig.model_validate({"hidden": [16], **(network or {})}))
+        self.network = Network(spec, NetworkConfig.model_validate({"hidden": [8], **(network or {})}))
         self.module, make = SIBLINGS[algorithm]
         self.config = make(**config)
-        self.update = jax.jit(self.module.make_update(self.network, self.config))
+        self.update = compiled(self.network, self.config, quickly)
         self.state = init_state(*initial_arrays(self.network, seed=0))
         self.rng = np.random.default_rng(0)
         self.rollout = SteppedRollout(
@@ -98,6 +107,16 @@ class Setup:
         return {name: float(value) for name, value in metrics.items()}
 
 
+def plain(algorithm: str = "ppo", end: str = "terminated") -> Setup:
+    return Setup(CountingEnv, {"length": 3, "end": end}, {}, algorithm)
+
+
+def normalised(algorithm: str = "ppo", end: str = "terminated") -> Setup:
+    options = {"length": 3, "end": end}
+    network = {"normalize_observations": True}
+    return Setup(CountingEnv, options, network, algorithm, normalize_returns=True)
+
+
 def same_arrays(left: Any, right: Any) -> bool:
     pairs = zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True)
     return all(np.array_equal(a, b) for a, b in pairs)
@@ -105,40 +124,37 @@ def same_arrays(left: Any, right: Any) -> bool:
 
 # --- at lag 0 every ratio is 1 -------------------------------------------------------------------
 
-WORLDS: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
-    "categorical": (CountingEnv, {"length": 5}, {}),
-    "masked": (MaskedEnv, {}, {}),
-    "masked in the observation": (MaskedEnv, {"mask_in": "observation"}, {}),
-    "multi-categorical, every kind of leaf": (NestedEnv, {}, {}),
-    "clipped gaussian": (ContinuousBandit, {"size": 3}, {"gaussian": "clipped"}),
-    "squashed gaussian": (ContinuousBandit, {"size": 3}, {"gaussian": "squashed"}),
+NORMALISED = {"normalize_observations": True}
+WORLDS: dict[str, Any] = {
+    "categorical": plain,
+    "categorical, normalised": normalised,
+    "masked": lambda: Setup(MaskedEnv),
+    "multi-categorical, every kind of leaf, normalised": lambda: Setup(
+        NestedEnv, network={**NORMALISED, "channels": [4]}
+    ),
+    "clipped gaussian": lambda: Setup(ContinuousBandit, {"size": 3}, {"gaussian": "clipped"}),
+    "squashed gaussian, normalised": lambda: Setup(
+        ContinuousBandit, {"size": 3}, {**NORMALISED, "gaussian": "squashed"}
+    ),
+    "impala": lambda: plain("impala"),
+    "impala, normalised": lambda: normalised("impala"),
 }
 
 
-@pytest.mark.parametrize("normalize", [False, True], ids=["raw", "normalised"])
 @pytest.mark.parametrize("world", WORLDS)
-def test_at_lag_zero_every_first_ratio_is_one(world: str, normalize: bool) -> None:
-    maker, options, network = WORLDS[world]
-    setup = Setup(
-        maker, options, {**network, "normalize_observations": normalize}, epochs=1, minibatch_size=ROWS
-    )
+def test_at_lag_zero_every_first_ratio_is_one(world: str) -> None:
+    setup = WORLDS[world]()
 
     for _ in range(3):  # the later ones with statistics and weights that have moved
-        metrics = setup.learn()
+        metrics = setup.learn()  # its first gradient step takes every row
 
         assert metrics["first_ratio_error"] < 1e-5
-        assert metrics["gradient_steps"] == 1
+        assert metrics["gradient_steps"] == 2
     assert float(setup.state.stats["obs.count"]) > 0
 
 
-def test_impala_sees_the_same_first_ratios() -> None:
-    setup = Setup(MaskedEnv, algorithm="impala", epochs=1, minibatches=1)
-    for _ in range(2):
-        assert setup.learn()["first_ratio_error"] < 1e-5
-
-
 def test_a_wrong_behaviour_log_prob_shows_in_the_first_ratio() -> None:
-    setup = Setup(CountingEnv)
+    setup = plain()
     batch = setup.batch(setup.play())
     wrong = np.array(batch.log_prob)
     wrong -= 0.1
@@ -152,17 +168,11 @@ def test_a_wrong_behaviour_log_prob_shows_in_the_first_ratio() -> None:
 @both
 @pytest.mark.parametrize("end", ["terminated", "truncated"])
 def test_reset_rows_change_nothing(algorithm: str, end: str) -> None:
-    setup = Setup(
-        CountingEnv,
-        {"length": 3, "end": end},
-        {"normalize_observations": True},
-        algorithm,
-        normalize_returns=True,
-    )
+    setup = normalised(algorithm, end)
     setup.learn()
     before = setup.state
     batch = setup.batch(setup.play())
-    assert (~batch.valid).any() and (~batch.valid[0]).any()
+    assert (~batch.valid).sum() == 2 * SLOTS
     quiet = setup.learn(batch)
     calm = setup.state
 
@@ -184,7 +194,7 @@ def test_reset_rows_change_nothing(algorithm: str, end: str) -> None:
 
 
 def test_the_final_observation_of_a_truncated_episode_does_count() -> None:
-    setup = Setup(CountingEnv, {"length": 3, "end": "truncated"})
+    setup = plain(end="truncated")
     before, batch = setup.state, setup.batch(setup.play())
     setup.learn(batch)
     calm, setup.state = setup.state, before
@@ -196,7 +206,7 @@ def test_the_final_observation_of_a_truncated_episode_does_count() -> None:
 
 @both
 def test_rows_without_a_behaviour_log_prob_are_left_out_of_the_loss(algorithm: str) -> None:
-    setup = Setup(ContextEnv, algorithm=algorithm)
+    setup = plain(algorithm)
     batch = setup.batch(setup.play())
     unknown = np.array(batch.log_prob)
     unknown[:, 0] = np.nan
@@ -210,14 +220,8 @@ def test_rows_without_a_behaviour_log_prob_are_left_out_of_the_loss(algorithm: s
 
 @both
 def test_statistics_count_each_valid_step_once_whatever_the_epochs(algorithm: str) -> None:
-    setup = Setup(
-        CountingEnv,
-        {"length": 3},
-        {"normalize_observations": True},
-        algorithm,
-        normalize_returns=True,
-        epochs=5,
-    )
+    setup = normalised(algorithm)
+    assert setup.config.epochs > 1
     seen: list[np.ndarray] = []
 
     for _ in range(4):
@@ -234,8 +238,7 @@ def test_statistics_count_each_valid_step_once_whatever_the_epochs(algorithm: st
 
 @both
 def test_a_batch_is_trained_with_the_statistics_its_actors_played_with(algorithm: str) -> None:
-    setup = Setup(CountingEnv, {"length": 3}, {"normalize_observations": True}, algorithm)
-    fixed = Setup(CountingEnv, {"length": 3}, {"normalize_observations": False}, algorithm)
+    setup, fixed = normalised(algorithm), plain(algorithm)
     batch = setup.batch(setup.play())
 
     setup.learn(batch)
@@ -248,7 +251,7 @@ def test_a_batch_is_trained_with_the_statistics_its_actors_played_with(algorithm
 
 @both
 def test_without_a_gradient_statistics_still_wait_for_the_end(algorithm: str) -> None:
-    setup = Setup(CountingEnv, {"length": 3}, {"normalize_observations": True}, algorithm)
+    setup = normalised(algorithm)
     before = setup.state
 
     setup.learn(learning_rate=0.0)
@@ -258,7 +261,7 @@ def test_without_a_gradient_statistics_still_wait_for_the_end(algorithm: str) ->
 
 
 def test_observation_statistics_do_not_move_where_they_are_off() -> None:
-    setup = Setup(CountingEnv, {"length": 3})
+    setup = plain()
     setup.learn()
     assert not any(name.startswith("obs.mean") for name in setup.state.stats)
     assert float(setup.state.stats["ret.count"]) == 0
@@ -268,25 +271,25 @@ def test_observation_statistics_do_not_move_where_they_are_off() -> None:
 
 
 def test_kl_stop_skips_the_rest_of_a_batch() -> None:
-    free = Setup(ContextEnv, epochs=8, kl_stop=None)
-    stopped = Setup(ContextEnv, epochs=8, kl_stop=1e-4)
-    patient = Setup(ContextEnv, epochs=8, kl_stop=1e9)
-    batch = free.batch(free.play())
+    small = {"hidden": [4]}
+    stopped = Setup(ContextEnv, network=small, quickly=True, epochs=8, kl_stop=1e-4)
+    patient = Setup(ContextEnv, network=small, quickly=True, epochs=8, kl_stop=1e9)
+    batch = stopped.batch(stopped.play())
 
-    found = {name: s.learn(batch, learning_rate=0.05) for name, s in
-             (("free", free), ("stopped", stopped), ("patient", patient))}
+    short = stopped.learn(batch, learning_rate=0.05)
+    whole = patient.learn(batch, learning_rate=0.05)
 
-    assert found["free"]["gradient_steps"] == found["patient"]["gradient_steps"] == 16
-    assert 1 <= found["stopped"]["gradient_steps"] < 16
-    for name, array in free.state.params.items():
-        np.testing.assert_allclose(array, patient.state.params[name], rtol=1e-4, atol=1e-6)
-    assert not same_arrays(free.state.params, stopped.state.params)
+    assert whole["gradient_steps"] == 8
+    assert 1 < short["gradient_steps"] < 8  # the first step's KL is 0, so it never stops there
+    # Averages are over the steps that were made, not diluted by those that were not.
+    assert short["entropy"] > 0.5 and short["grad_norm"] > 0
+    assert not same_arrays(stopped.state.params, patient.state.params)
 
 
 def test_value_clip_keeps_the_value_near_what_it_was() -> None:
     def moved(value_clip: float | None) -> float:
         setup = Setup(
-            CountingEnv, {"length": 5}, epochs=20, minibatch_size=ROWS, value_clip=value_clip
+            CountingEnv, {"length": 5}, quickly=True, epochs=20, value_clip=value_clip
         )
         batch = setup.batch(setup.play())
         before = setup.state.params
@@ -298,29 +301,30 @@ def test_value_clip_keeps_the_value_near_what_it_was() -> None:
         setup.learn(batch, learning_rate=0.02, max_grad_norm=100.0, entropy_coef=0.0)
         return float(np.abs(value(setup.state.params) - value(before)).mean())
 
-    free, clipped, loose = moved(None), moved(0.05), moved(1e6)
-    assert clipped < 0.5 * free
-    np.testing.assert_allclose(loose, free, rtol=1e-3)
+    assert moved(0.05) < 0.5 * moved(None)
 
 
 @both
 def test_an_update_is_a_pure_function(algorithm: str) -> None:
-    setup = Setup(MaskedEnv, algorithm=algorithm, normalize_returns=True)
+    setup = normalised(algorithm)
     batch, hyper = setup.batch(setup.play()), setup.hyper()
     copies = jax.tree.map(np.array, (setup.state, batch))
 
     first = setup.update(setup.state, batch, hyper)
     second = setup.update(setup.state, batch, hyper)
-    fresh = jax.jit(setup.module.make_update(setup.network, setup.config))(*copies, hyper)
+    third = setup.update(*copies, hyper)
 
-    assert same_arrays(first, second) and same_arrays(first, fresh)
+    assert same_arrays(first, second) and same_arrays(first, third)
     assert same_arrays((setup.state, batch), copies)
 
 
 @both
 def test_live_hyperparameters_act_without_a_new_compile(algorithm: str) -> None:
-    setup = Setup(ContextEnv, algorithm=algorithm)
+    setup = plain(algorithm)
+    setup.learn()
     batch, before = setup.batch(setup.play()), setup.state
+    setup.learn(batch)
+    traced = setup.update._cache_size()
     for name, value in setup.hyper().items():
         setup.state = before
         setup.learn(batch)
@@ -329,7 +333,7 @@ def test_live_hyperparameters_act_without_a_new_compile(algorithm: str) -> None:
         setup.learn(batch, **{name: changed})
         if name not in ("clip", "gamma", "gae_lambda", "trace_lambda", "rho_clip", "c_clip"):
             assert not same_arrays(usual.params, setup.state.params), name
-    assert setup.update._cache_size() == 1
+    assert setup.update._cache_size() == traced
 
 
 def test_every_row_is_in_every_epoch_once() -> None:
@@ -347,16 +351,16 @@ def test_every_row_is_in_every_epoch_once() -> None:
 # --- does it learn -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("normalize", [False, True], ids=["raw", "normalised"])
 @both
-def test_both_algorithms_learn_a_contextual_bandit(algorithm: str, normalize: bool) -> None:
+def test_both_algorithms_learn_a_contextual_bandit(algorithm: str) -> None:
     sizes = {"minibatch_size": 128} if algorithm == "ppo" else {"minibatches": 4}
     setup = Setup(
         ContextEnv,
-        network={"normalize_observations": normalize},
+        network=NORMALISED,
         algorithm=algorithm,
         steps=16,
         slots=16,
+        quickly=True,
         learning_rate=0.01,
         normalize_advantages=True,
         **sizes,
@@ -369,8 +373,7 @@ def test_both_algorithms_learn_a_contextual_bandit(algorithm: str, normalize: bo
     assert last.reward[last.valid].mean() > 0.95
 
 
-@pytest.mark.parametrize("gaussian", ["clipped", "squashed"])
-@both
+@pytest.mark.parametrize(("algorithm", "gaussian"), [("ppo", "clipped"), ("impala", "squashed")])
 def test_both_algorithms_learn_where_to_point(algorithm: str, gaussian: str) -> None:
     sizes = {"minibatch_size": 128} if algorithm == "ppo" else {"minibatches": 4}
     setup = Setup(
@@ -380,6 +383,7 @@ def test_both_algorithms_learn_where_to_point(algorithm: str, gaussian: str) -> 
         algorithm,
         steps=16,
         slots=16,
+        quickly=True,
         learning_rate=0.01,
         normalize_advantages=True,
         **sizes,
@@ -394,7 +398,7 @@ def test_both_algorithms_learn_where_to_point(algorithm: str, gaussian: str) -> 
 
 def test_the_value_network_learns_the_finite_sum() -> None:
     setup = Setup(
-        CountingEnv, {"length": 3}, steps=16, slots=8, minibatch_size=64, epochs=4,
+        CountingEnv, {"length": 3}, steps=16, slots=8, quickly=True, minibatch_size=64, epochs=4,
         normalize_returns=True, learning_rate=0.01, gae_lambda=0.95,
     )
     for _ in range(80):
