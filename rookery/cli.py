@@ -314,7 +314,9 @@ def _carry(home: Any, run: str, as_json: bool, began: float, standby: Any = None
 def _eval(arguments: argparse.Namespace, began: float) -> int:
     from rookery.control.home import Home
     from rookery.evaluation import evaluate_run
+    from rookery.wiring import prepare_xla
 
+    prepare_xla(1)
     home = Home.default()
     run = home.find(arguments.run)
     result = evaluate_run(home, run, arguments.episodes, arguments.seed, arguments.player)

@@ -29,6 +29,7 @@ from rookery.messages import (
     TrainingMetrics,
     decode_json,
 )
+from rookery.wiring import prepare_xla
 from rookery.workers import inline
 
 Progress = Callable[[RunState, TrainingMetrics | None], None]
@@ -45,6 +46,8 @@ def create_run(home: Home, config: RunConfig) -> str:
     """Describe the environment (which finds most mistakes), then append CreateRun."""
     from rookery.envs.registry import describe
 
+    if config.launcher == "inline":
+        prepare_xla(config.learner.threads)  # looking at a JAX-native environment imports JAX
     spec = describe(config.environment.id, config.environment.kwargs)
     return home.create(config, spec, author())
 

@@ -178,7 +178,7 @@ def wire_learner(
     if checkpoint is not None:
         trainer.restore(checkpoint.arrays)
     report = Report(run, POLICY, manifest.episodes, manifest.episode_count, manifest.train_s)
-    if inbox.receive(post.number, wait_s=0.0):
+    if wait_s and inbox.receive(post.number, wait_s=0.0):
         post.grant()  # the first fragments are played while the update compiles
         report.begin()
     trainer.compile()

@@ -73,9 +73,7 @@ def fragments(draw: Any) -> Fragment:
     actions = draw(st.integers(0, 3))
     return Fragment(
         header=header,
-        observation={
-            leaf: draw(any_array((steps + 1, lanes, *draw(tail)))) for leaf in leaves
-        },
+        observation={leaf: draw(any_array((steps + 1, lanes, *draw(tail)))) for leaf in leaves},
         action=draw(any_array((steps, lanes, *draw(tail)))),
         reward=draw(floats),
         terminated=draw(flags),
@@ -258,7 +256,9 @@ def test_damage_under_a_right_checksum_is_a_message_error_or_a_valid_message(
 # --- hostile headers ----------------------------------------------------------------------------
 
 
-def seal(kind: int, header: bytes, body: bytes, schema: int = SCHEMA, magic: bytes = b"RKRY") -> bytes:
+def seal(
+    kind: int, header: bytes, body: bytes, schema: int = SCHEMA, magic: bytes = b"RKRY"
+) -> bytes:
     crc = zlib.crc32(body, zlib.crc32(header))
     return PREFIX.pack(magic, schema, kind, len(header), crc) + header + body
 

@@ -96,7 +96,10 @@ def test_no_environment_is_said_with_an_example() -> None:
         ("stop.steps=2_000_000", {"stop": {"steps": 2_000_000}}),
         ("network.hidden=[32, 16]", {"network": {"hidden": [32, 16]}}),
         ("algorithm.kl_stop=null", {"algorithm": {"kl_stop": None}}),
-        ("environment.kwargs.is_slippery=false", {"environment": {"kwargs": {"is_slippery": False}}}),
+        (
+            "environment.kwargs.is_slippery=false",
+            {"environment": {"kwargs": {"is_slippery": False}}},
+        ),
         ("environment.kwargs.map=a=b", {"environment": {"kwargs": {"map": "a=b"}}}),
         ("checkpoint.uri=file:/tmp/x", {"checkpoint": {"uri": "file:/tmp/x"}}),
         ("checkpoint.uri=", {"checkpoint": {"uri": ""}}),
@@ -155,7 +158,11 @@ def test_an_unknown_key_names_the_nearest_one(key: str, near: str) -> None:
 
 
 WRONG = [
-    *[f"actors.{key}={value}" for key in ("count", "envs_per_actor", "rollout_steps") for value in (-1, 0, 1.5, "many", "null", "[1]")],
+    *[
+        f"actors.{key}={value}"
+        for key in ("count", "envs_per_actor", "rollout_steps")
+        for value in (-1, 0, 1.5, "many", "null", "[1]")
+    ],
     *[f"learner.fragments_per_batch={value}" for value in (0, "x")],
     *[f"learner.max_policy_lag_versions={value}" for value in (-1, "x")],
     "learner.threads=0",
@@ -207,7 +214,12 @@ def test_a_wrong_type_or_range_is_one_line_that_names_the_key(text: str) -> None
 
 def test_every_key_of_the_config_has_a_wrong_value_in_the_list_above() -> None:
     listed = {text.partition("=")[0] for text in WRONG}
-    free = {"checkpoint.uri", "environment.id", "network.channels", "network.normalize_observations"}
+    free = {
+        "checkpoint.uri",
+        "environment.id",
+        "network.channels",
+        "network.normalize_observations",
+    }
     checked = {
         key
         for key, field in config_keys()
@@ -261,9 +273,7 @@ def test_fields_that_disagree_are_named(layer: dict[str, Any], says: str) -> Non
         ("a: !!python/object/apply:os.getcwd []", "not valid YAML"),
     ],
 )
-def test_a_yaml_file_that_is_no_config_is_one_line(
-    tmp_path: Path, content: str, says: str
-) -> None:
+def test_a_yaml_file_that_is_no_config_is_one_line(tmp_path: Path, content: str, says: str) -> None:
     path = tmp_path / "c.yaml"
     path.write_text(content)
     with pytest.raises(ConfigError, match=says) as caught:

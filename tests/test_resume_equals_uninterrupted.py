@@ -64,22 +64,28 @@ def assert_same(found: Checkpoint, expected: Checkpoint) -> None:
 
 
 @pytest.mark.parametrize("options", CASES.values(), ids=CASES)
-def test_resumed_runs_equal_an_uninterrupted_one(cli: Cli, options: tuple[object, ...]) -> None:
+def test_a_run_stopped_and_killed_equals_an_uninterrupted_one(
+    cli: Cli, options: tuple[object, ...]
+) -> None:
     train = ("train", *options, *SMALL, "--steps", ROWS * UPDATES)
     whole = last_checkpoint(cli, cli(*train).json["run"])
     assert whole.manifest.number >= UPDATES
 
-    stopped = cli.start(*train)
-    stopped.wait_until(lambda: stopped.env_steps > ROWS * UPDATES // 8, "training")
-    assert stopped.interrupt().code == 130
-    assert 0 < last_checkpoint(cli, stopped.run).manifest.number < whole.manifest.number
-    assert cli("resume", stopped.run, "--json").json["status"] == "finished"
-    assert_same(last_checkpoint(cli, stopped.run), whole)
+    first = cli.start(*train)
+    first.wait_until(lambda: first.env_steps > ROWS * UPDATES // 10, "training")
+    assert first.interrupt().code == 130
+    stopped = last_checkpoint(cli, first.run).manifest
+    assert 0 < stopped.number < whole.manifest.number
 
-    killed = cli.start(*train)
-    killed.wait_until(lambda: cli.home.state(killed.run).checkpoint, "a checkpoint")
-    killed.kill()
-    kept = last_checkpoint(cli, killed.run).manifest
-    assert 0 < kept.number < whole.manifest.number and kept.number % 15 == 0
-    assert cli("resume", killed.run, "--json").json["status"] == "finished"
-    assert_same(last_checkpoint(cli, killed.run), whole)
+    second = cli.start("resume", first.run, "--json", run=first.run)
+    second.wait_until(
+        lambda: last_checkpoint(cli, first.run).manifest.number > stopped.number, "a checkpoint"
+    )
+    second.kill()
+    kept = last_checkpoint(cli, first.run).manifest
+    assert kept.generation == 2 and kept.number < whole.manifest.number
+
+    assert cli("resume", first.run, "--json").json["status"] == "finished"
+    last = last_checkpoint(cli, first.run)
+    assert last.manifest.ancestry == {1: 0, 2: stopped.number, 3: kept.number}
+    assert_same(last, whole)

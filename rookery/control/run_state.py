@@ -99,7 +99,7 @@ def apply(state: RunState | None, message: Command | Event) -> RunState | None:
             waiting = dict(state.commands)
             asked = waiting.pop(command, None)
             state = _replace(state, commands=waiting, answered=state.answered | {command})
-            if asked is None or isinstance(message, CommandRejected):
+            if asked is None or isinstance(message, CommandRejected) or why_not(state, asked):
                 return state
             return _carry_out(state, asked)
         case RunOwned(pid=pid):

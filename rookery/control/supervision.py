@@ -42,12 +42,12 @@ class Supervisor:
         record = self._record(worker)
         if now - record.started_s > REDEEMED_AFTER_S:
             record.strikes = record.reported_strikes = 0
-        elif env_steps > record.steps_at_death and not reported:
+        elif env_steps > record.steps_at_death:
             record.strikes = record.reported_strikes
         record.steps_at_death = env_steps
         record.strikes += 1
         record.reported_strikes += reported
-        backoff = self._config.backoff_s * 2 ** (record.strikes - 1)
+        backoff = self._config.backoff_s * 2.0 ** min(record.strikes - 1, 64)
         record.start_at = now + min(backoff, self._config.max_backoff_s)
         return record.strikes <= self._config.max_restarts
 

@@ -49,6 +49,7 @@ class Inbox:
         trains_abandoned: bool,
     ) -> None:
         self.book, self.ledger, self.branch = book, ledger, branch
+        self.book.restart()
         self.generation = max(branch.starts)
         self.pending: list[tuple[bytes, Fragment]] = list(pending)
         self.bytes_read = 0

@@ -1,7 +1,7 @@
 """Checkpoints: one atomic thing each, in a store named by a URI.
 
-A checkpoint is a set of named files. The manifest carries the SHA-256 of each, so a damaged one is
-recognised and the newest good one is used instead.
+A checkpoint is a set of named files. The manifest carries the SHA-256 of each, and its own stands
+beside it, so a damaged one is recognised and the newest good one is used instead.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from rookery.learner.ledger import Ledger
 from rookery.messages import SCHEMA, WeightsVersion
 
 MANIFEST = "manifest.json"
+MANIFEST_SHA256 = "manifest.sha256"
 STATE = "state.safetensors"
 
 
@@ -188,7 +189,9 @@ def save_checkpoint(store: CheckpointStore, checkpoint: Checkpoint, keep: int) -
     state = safetensors.numpy.save(checkpoint.arrays)
     checkpoint.manifest.sha256 = {STATE: hashlib.sha256(state).hexdigest()}
     manifest = msgspec.json.format(msgspec.json.encode(checkpoint.manifest), indent=1)
-    store.save(checkpoint.name, {STATE: state, MANIFEST: manifest})
+    digest = hashlib.sha256(manifest).hexdigest().encode()
+    files = {STATE: state, MANIFEST: manifest, MANIFEST_SHA256: digest}
+    store.save(checkpoint.name, files)
     names = store.names()
     for name in names[:-keep]:
         store.delete(name)
@@ -237,10 +240,12 @@ def newest_checkpoint(
 
 
 def _read_manifest(files: Mapping[str, bytes]) -> Manifest:
+    if MANIFEST not in files:
+        raise DamagedCheckpoint(f"a checkpoint without {MANIFEST}")
+    if files.get(MANIFEST_SHA256) != hashlib.sha256(files[MANIFEST]).hexdigest().encode():
+        raise DamagedCheckpoint(f"{MANIFEST} does not match its SHA-256")
     try:
         manifest = msgspec.json.decode(files[MANIFEST], type=Manifest)
-    except KeyError:
-        raise DamagedCheckpoint(f"a checkpoint without {MANIFEST}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DamagedCheckpoint(f"{MANIFEST} is damaged: {error}") from error
     if manifest.schema != SCHEMA:

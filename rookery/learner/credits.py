@@ -25,20 +25,32 @@ class CreditBook(msgspec.Struct):
     max_lag: int
     upto: dict[str, int] = {}  # actor -> it may play sequences below this
     tickets: dict[str, list[int]] = {}  # actor -> number of the weights each grant was made at
+    away: list[str] = []  # actors of an earlier generation that have not joined this one yet
+
+    @property
+    def offers(self) -> dict[str, int]:
+        """What to tell the actors: nothing to those away, whose join will void their grants."""
+        return {actor: upto for actor, upto in self.upto.items() if actor not in self.away}
 
     @property
     def outstanding(self) -> int:
         """Fragments that were granted and have not arrived."""
         return sum(len(numbers) for numbers in self.tickets.values())
 
+    def restart(self) -> None:
+        """A new generation: what was granted may still arrive, but nobody has joined it yet."""
+        self.away = list(self.tickets)
+
     def join(self, actor: str, next_sequence: int) -> None:
         """A new or returning actor; grants of its past are void."""
+        self.leave(actor)
         self.upto[actor] = next_sequence
         self.tickets[actor] = []
 
     def leave(self, actor: str) -> None:
         self.upto.pop(actor, None)
         self.tickets.pop(actor, None)
+        self.away = [other for other in self.away if other != actor]
 
     def arrive(self, actor: str, sequence: int) -> bool:
         """A fragment is here; True if it was granted by this book, whose grant is now used."""
@@ -51,8 +63,9 @@ class CreditBook(msgspec.Struct):
         """Grant what fits beside the `waiting` fragments that have arrived; True if anything."""
         room = self.fragments_per_batch * (self.max_lag + 1) - waiting - self.outstanding
         granted = False
-        while room > 0 and self.tickets:
-            actor = min(self.tickets, key=lambda a: len(self.tickets[a]))  # first of the fewest
+        present = [actor for actor in self.tickets if actor not in self.away]
+        while room > 0 and present:
+            actor = min(present, key=lambda a: len(self.tickets[a]))  # first of the fewest
             self.tickets[actor].append(number)
             self.upto[actor] += 1
             room -= 1

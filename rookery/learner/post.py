@@ -32,14 +32,14 @@ class LearnerPost:
         """New weights, and the credits that they make possible, in one message to all."""
         self.number += 1
         self._inbox.book.grant(self.number, len(self._inbox.pending))
-        self._bus.publish([self._weights(arrays), self._credits(self._inbox.book.upto)])
+        self._bus.publish([self._weights(arrays), self._credits(self._inbox.book.offers)])
         if self.number % _RETAIN_EVERY == 0:
             self._bus.retain(MODEL_UPDATES, self._bus.end(MODEL_UPDATES), keep_newest=True)
 
     def grant(self) -> None:
         """Credits alone: an actor came or went."""
         self._inbox.book.grant(self.number, len(self._inbox.pending))
-        self._bus.publish([self._credits(self._inbox.book.upto)])
+        self._bus.publish([self._credits(self._inbox.book.offers)])
 
     def _weights(self, arrays: Arrays) -> Outgoing:
         header = WeightsHeader(

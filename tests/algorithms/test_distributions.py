@@ -51,9 +51,7 @@ def test_categorical_log_probs_and_entropy_are_over_the_legal_actions(mask: Any)
         chosen = np.full(2, action, np.int32)
         found = np.exp(act.log_prob(np, LOGITS, None, mask, chosen))
         np.testing.assert_allclose(found, expected[:, action], rtol=1e-5, atol=1e-12)
-    np.testing.assert_allclose(
-        act.entropy(np, LOGITS, None, mask), entropy_of(expected), rtol=1e-5
-    )
+    np.testing.assert_allclose(act.entropy(np, LOGITS, None, mask), entropy_of(expected), rtol=1e-5)
 
 
 def test_entropy_under_a_mask_is_that_of_the_legal_actions_alone() -> None:
@@ -193,7 +191,11 @@ def test_components_are_independent() -> None:
         extra_args = (action,) if method == "log_prob" else ()
         parts = [
             getattr(one, method)(
-                np, theta[:, i : i + 1], extra[i : i + 1], None, *(a[:, i : i + 1] for a in extra_args)
+                np,
+                theta[:, i : i + 1],
+                extra[i : i + 1],
+                None,
+                *(a[:, i : i + 1] for a in extra_args),
             )
             for i in range(2)
         ]

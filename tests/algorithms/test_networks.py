@@ -106,7 +106,11 @@ def test_choices_are_one_hot_and_flags_are_numbers() -> None:
 def test_normalisation_is_by_the_statistics_and_limited() -> None:
     leaf = Leaf("", "box", (2,), "float32")
     network = network_for((leaf,), normalize_observations=True)
-    stats = {**network.init_stats(), "obs.mean.": np.float32([1, 0]), "obs.var.": np.float32([4, 1])}
+    stats = {
+        **network.init_stats(),
+        "obs.mean.": np.float32([1, 0]),
+        "obs.var.": np.float32([4, 1]),
+    }
 
     found = network.encode(np, {}, stats, {"": np.float32([[3, 1000]])})
 

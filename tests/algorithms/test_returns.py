@@ -89,9 +89,7 @@ def test_gae_at_a_truncated_step_bootstraps_from_its_final_observation() -> None
 @pytest.mark.parametrize(("end", "last"), [("terminated", 2 - 20), ("truncated", 2 + 20 - 20)])
 def test_gae_of_an_episode_that_ends_at_the_edge(end: End, last: float) -> None:
     ends = {"terminated": flags(NO, NO), "truncated": flags(NO, NO), end: flags(NO, YES)}
-    found = gae(
-        column(1, 2), ends["terminated"], ends["truncated"], column(10, 20, 40), 0.5, 0.5
-    )
+    found = gae(column(1, 2), ends["terminated"], ends["truncated"], column(10, 20, 40), 0.5, 0.5)
     same(found.advantage, [1 + last / 4, last])
 
 

@@ -77,7 +77,9 @@ class Setup:
     ) -> None:
         self.env = GymnasiumEnvironment("tested", slots, options or {}, maker)
         spec = self.env.spec.seats[SOLO_SEAT]
-        self.network = Network(spec, NetworkConfig.model_validate({"hidden": [8], **(network or {})}))
+        self.network = Network(
+            spec, NetworkConfig.model_validate({"hidden": [8], **(network or {})})
+        )
         self.module, make = SIBLINGS[algorithm]
         self.config = make(**config)
         self.update = compiled(self.network, self.config, quickly)
@@ -288,15 +290,15 @@ def test_kl_stop_skips_the_rest_of_a_batch() -> None:
 
 def test_value_clip_keeps_the_value_near_what_it_was() -> None:
     def moved(value_clip: float | None) -> float:
-        setup = Setup(
-            CountingEnv, {"length": 5}, quickly=True, epochs=20, value_clip=value_clip
-        )
+        setup = Setup(CountingEnv, {"length": 5}, quickly=True, epochs=20, value_clip=value_clip)
         batch = setup.batch(setup.play())
         before = setup.state.params
 
         def value(params: Any) -> Any:
             features = batch.observation[""].reshape(-1, 6)
-            return setup.network.scaled_value(np, {k: np.asarray(v) for k, v in params.items()}, features)
+            return setup.network.scaled_value(
+                np, {k: np.asarray(v) for k, v in params.items()}, features
+            )
 
         setup.learn(batch, learning_rate=0.02, max_grad_norm=100.0, entropy_coef=0.0)
         return float(np.abs(value(setup.state.params) - value(before)).mean())
@@ -398,13 +400,22 @@ def test_both_algorithms_learn_where_to_point(algorithm: str, gaussian: str) -> 
 
 def test_the_value_network_learns_the_finite_sum() -> None:
     setup = Setup(
-        CountingEnv, {"length": 3}, steps=16, slots=8, quickly=True, minibatch_size=64, epochs=4,
-        normalize_returns=True, learning_rate=0.01, gae_lambda=0.95,
+        CountingEnv,
+        {"length": 3},
+        steps=16,
+        slots=8,
+        quickly=True,
+        minibatch_size=64,
+        epochs=4,
+        normalize_returns=True,
+        learning_rate=0.01,
+        gae_lambda=0.95,
     )
     for _ in range(80):
         setup.learn(gamma=0.9)
     params, stats = (
-        {k: np.asarray(v) for k, v in part.items()} for part in (setup.state.params, setup.state.stats)
+        {k: np.asarray(v) for k, v in part.items()}
+        for part in (setup.state.params, setup.state.stats)
     )
     found = setup.network.value(np, params, stats, np.eye(4, dtype=np.float32)[:3])
     np.testing.assert_allclose(found, [2.71, 1.9, 1.0], atol=0.1)

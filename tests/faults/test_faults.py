@@ -1,4 +1,4 @@
-"""Real processes, killed, starved, hung and cheated: every run goes on and every step is accounted for."""
+"""Real processes, killed, starved and hung: runs go on, and every step is accounted for."""
 
 from __future__ import annotations
 
@@ -101,6 +101,13 @@ def kill(running: Started, kind: str, rng: random.Random) -> Started:
     return running
 
 
+def reach(running: Started, env_steps: int, then_s: float) -> None:
+    """Wait for that many trained steps, and a little more: between two reports, not just after."""
+    running.wait_until(lambda: running.env_steps >= env_steps, f"{env_steps} steps", 120)
+    moment = time.monotonic() + then_s
+    running.wait_until(lambda: time.monotonic() > moment, "a random moment")
+
+
 def run_and_kill(cli: Cli, algorithm: str, kinds: list[str], seed: int) -> dict[str, Any]:
     """A run with a kill in each stretch of its steps but the last; returns what `train` said."""
     rng = random.Random(seed)
@@ -109,9 +116,7 @@ def run_and_kill(cli: Cli, algorithm: str, kinds: list[str], seed: int) -> dict[
     running = cli.start("train", *SMALL, *OFTEN, *options)
     for stretch, kind in enumerate(kinds):
         wanted = round((stretch + rng.uniform(0.05, 0.5)) * STEPS_PER_KILL)
-        running.wait_until(lambda n=wanted: running.env_steps >= n, f"{wanted} steps", 120)
-        moment = time.monotonic() + rng.uniform(0, 0.3)  # between two reports, not just after one
-        running.wait_until(lambda m=moment: time.monotonic() > m, "a random moment")
+        reach(running, wanted, rng.uniform(0, 0.3))
         running = kill(running, kind, rng)
     done = running.finish(timeout=240, expect=0).json
     assert done["status"] == "finished" and done["env_steps"] >= steps
@@ -299,9 +304,7 @@ def test_a_store_that_cannot_be_written_keeps_the_last_checkpoint(
     check_resumes(cli, running.run, kept.manifest.ledger.trained)
 
 
-def test_a_full_disk_is_a_clear_error_and_the_run_goes_on_later(
-    cli: Cli, small_disk: Path
-) -> None:
+def test_a_full_disk_is_a_clear_error_and_the_run_goes_on_later(cli: Cli, small_disk: Path) -> None:
     cli.home.path = small_disk / "home"
     cli.environment["ROOKERY_HOME"] = str(cli.home.path)
     (small_disk / "home").mkdir()

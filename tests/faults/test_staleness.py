@@ -1,4 +1,4 @@
-"""No trained fragment is older than the bound, however many actors play and however slow we learn."""
+"""No trained fragment is older than the bound, however many actors and however slow a learner."""
 
 from __future__ import annotations
 

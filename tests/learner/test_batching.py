@@ -24,7 +24,14 @@ from rookery.learner.batching import ABANDONED, UNCREDITED, Branch, Inbox
 from rookery.learner.credits import CreditBook
 from rookery.learner.ledger import TRAINED, Ledger
 from rookery.learner.post import LearnerPost
-from rookery.messages import EXPERIENCES, ActorId, ActorJoined, ActorLeft, WeightsVersion, encode_json
+from rookery.messages import (
+    EXPERIENCES,
+    ActorId,
+    ActorJoined,
+    ActorLeft,
+    WeightsVersion,
+    encode_json,
+)
 
 STEPS = 3
 
@@ -53,8 +60,16 @@ def fragment(actor: str, sequence: int, version: tuple[int, int]) -> Outgoing:
     )
     lanes = np.zeros(1, np.uint8)
     made = Fragment(
-        header, e.observation, e.action, e.reward, e.terminated, e.truncated, e.valid, e.log_prob,
-        lanes, lanes,
+        header,
+        e.observation,
+        e.action,
+        e.reward,
+        e.terminated,
+        e.truncated,
+        e.valid,
+        e.log_prob,
+        lanes,
+        lanes,
     )
     headers = {
         "kind": "fragment",
@@ -133,25 +148,36 @@ def test_a_join_for_another_generation_is_not_for_this_learner() -> None:
 def test_the_earliest_deadline_is_trained_first() -> None:
     bus = MemoryBus()
     inbox = inbox_on(bus, count=2, max_lag=3)
-    bus.publish([fragment("0.1", 0, (1, 2)), fragment("1.1", 0, (1, 0)), fragment("2.1", 0, (1, 1))])
+    bus.publish(
+        [fragment("0.1", 0, (1, 2)), fragment("1.1", 0, (1, 0)), fragment("2.1", 0, (1, 1))]
+    )
     inbox.receive(2)
     assert sequences(inbox.batch(2)) == [("1.1", 0), ("2.1", 0)]
 
 
-def test_a_batch_waits_for_a_granted_fragment_that_would_come_too_late_after_it() -> None:
+def test_a_batch_waits_for_a_granted_fragment_that_would_be_too_old_after_it() -> None:
+    """Two old credits of a slow actor are due in this very update; fresher fragments must wait."""
     bus = MemoryBus()
-    inbox = inbox_on(bus, count=2, max_lag=0)
-    bus.publish([joined("0.1", 1), joined("1.1", 1)])
-    inbox.receive(0)
-    inbox.book.join("2.1", 0)
-    inbox.book.tickets["2.1"] = [0]  # three for a batch of two: more than the bound has room for
-    inbox.book.upto["2.1"] = 1
-    bus.publish([fragment("0.1", 0, (1, 0)), fragment("1.1", 0, (1, 0))])
-    inbox.receive(0)
-    assert inbox.batch(0) is None
-    bus.publish([left("2.1")])
-    assert inbox.receive(0)
-    assert inbox.batch(0) is not None
+    book = CreditBook(2, 1, {"slow": 2, "fast": 2}, {"slow": [0, 0], "fast": [1, 1]})
+    inbox = inbox_on(bus, book=book)
+    bus.publish([fragment("fast", 0, (1, 1)), fragment("fast", 1, (1, 1))])
+    inbox.receive(1)
+    assert inbox.batch(1) is None
+
+    bus.publish([fragment("slow", 0, (1, 0)), fragment("slow", 1, (1, 0))])
+    inbox.receive(1)
+
+    assert sequences(inbox.batch(1)) == [("slow", 0), ("slow", 1)]
+    assert sequences(inbox.batch(2)) == [("fast", 0), ("fast", 1)]
+
+
+def test_a_batch_does_not_wait_for_an_actor_that_left() -> None:
+    bus = MemoryBus()
+    book = CreditBook(2, 1, {"slow": 2, "fast": 2}, {"slow": [0, 0], "fast": [1, 1]})
+    inbox = inbox_on(bus, book=book)
+    bus.publish([fragment("fast", 0, (1, 1)), fragment("fast", 1, (1, 1)), left("slow")])
+    inbox.receive(1)
+    assert sequences(inbox.batch(1)) == [("fast", 0), ("fast", 1)]
 
 
 def test_a_fragment_that_comes_twice_is_ignored_and_counted() -> None:
@@ -207,7 +233,9 @@ def test_a_fragment_past_the_bound_is_a_staleness_error_that_names_it() -> None:
     bus = MemoryBus()
     stale = fragment("0.1", 7, (1, 0)).payload
     inbox = inbox_on(bus, max_lag=1, pending=[(stale, decode_fragment(stale))])
-    with pytest.raises(StalenessError, match=r"fragment 7 of actor 0\.1 is 2 versions old.*bound is 1"):
+    with pytest.raises(
+        StalenessError, match=r"fragment 7 of actor 0\.1 is 2 versions old.*bound is 1"
+    ):
         inbox.batch(2)
 
 
@@ -398,9 +426,7 @@ class Run:
         found = balance(self.bus, summary)
         assert found.exact, found
         for actor, outcomes in inbox.ledger.outcomes.items():
-            settled = [
-                n for each in outcomes.values() for a, b in each for n in range(a, b + 1)
-            ]
+            settled = [n for each in outcomes.values() for a, b in each for n in range(a, b + 1)]
             assert len(settled) == len(set(settled)), f"overlap of {actor}"
 
     def settle(self) -> None:
@@ -460,6 +486,22 @@ def test_through_every_fault_lag_is_bounded_the_balance_exact_and_training_goes_
                 run.start_learner()
         run.check()
 
+    run.settle()
+
+
+def test_an_update_before_an_actor_joins_again_does_not_leave_it_waiting_for_ever() -> None:
+    """Found by the test above: a credit given between the restart and the join was void and used."""
+    run = Run(count=1, max_lag=0, trains_abandoned=False)
+    run.start_actor()
+    (life,) = run.actors
+    run.play(life)  # joins
+    run.learn()  # grants
+    run.save()
+    run.play(life)
+    run.play(life)  # sends
+    run.start_learner()
+    assert run.learn(), "it trains what its last checkpoint had granted"
+    run.play(life)  # joins again
     run.settle()
 
 

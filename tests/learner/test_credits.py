@@ -61,6 +61,17 @@ def test_who_leaves_or_joins_again_loses_its_grants() -> None:
     book.leave("0.1")  # twice is once
 
 
+def test_after_a_restart_nobody_is_offered_anything_before_joining_again() -> None:
+    book = CreditBook(1, 1)
+    book.join("0.1", 0)
+    book.grant(0, 0)
+    book.restart()
+    assert book.arrive("0.1", 0), "what was granted before still counts"
+    assert not book.grant(1, 0) and book.offers == {}
+    book.join("0.1", 1)
+    assert book.grant(1, 0) and book.offers == {"0.1": 3}
+
+
 @pytest.mark.parametrize(
     ("now", "deadlines", "fits"),
     [
@@ -134,7 +145,7 @@ class World:
             actor.sequence += 1
             actor.playing = None
             return True
-        if actor.sequence < self.book.upto.get(actor.name, 0):
+        if actor.sequence < self.book.offers.get(actor.name, 0):
             actor.playing = self.number
             return True
         return False
@@ -176,9 +187,8 @@ class World:
 
         Whatever was played since is abandoned, so the pending set and the number are the old ones.
         """
-        self.book = msgspec.msgpack.decode(
-            msgspec.msgpack.encode(checkpoint.book), type=CreditBook
-        )
+        self.book = msgspec.msgpack.decode(msgspec.msgpack.encode(checkpoint.book), type=CreditBook)
+        self.book.restart()
         self.number, self.waiting = checkpoint.number, list(checkpoint.waiting)
         self.wire = []
         for name in list(self.book.tickets):

@@ -91,5 +91,7 @@ def test_intervals_hold_exactly_what_became_of_each_fragment(outcomes: list[str]
     )
     assert covered == len(found), "an overlap"
     assert ledger.trained + sum(ledger.dropped.values()) == sum(ledger.seen.values())
-    lost_before_the_last = [i for i, o in enumerate(outcomes) if o == "lost" and i < max(found, default=-1)]
+    lost_before_the_last = [
+        i for i, o in enumerate(outcomes) if o == "lost" and i < max(found, default=-1)
+    ]
     assert ledger.gaps == len(lost_before_the_last)
