@@ -257,7 +257,7 @@ def test_an_unknown_algorithm_names_the_nearest() -> None:
         ({"algorithm": {"schedule": "linear"}, "stop": {"minutes": 1}}, "needs stop.steps"),
         ({"algorithm": {"minibatch_size": 7}}, "minibatch_size=7 does not divide"),
         ({"algorithm": {"kind": "impala", "minibatches": 7}}, "minibatches=7 does not divide"),
-        ({"algorithm": {"kind": "impala", "clip": 0.2}}, "unknown config key 'algorithm.clip'"),
+        ({"algorithm": {"kind": "impala", "kl_stop": 1}}, "unknown config key 'algorithm.kl_stop'"),
     ],
 )
 def test_fields_that_disagree_are_named(layer: dict[str, Any], says: str) -> None:

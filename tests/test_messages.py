@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import typing
 from typing import Any
@@ -55,8 +56,8 @@ def sample(kind: type) -> Any:
 
 def kind_name(kind: type, field: str) -> str:
     for base in kind.__mro__:
-        if field in base.__dict__.get("__annotations__", {}):
-            return str(base.__annotations__[field])
+        if field in (found := inspect.get_annotations(base)):
+            return str(found[field])
     raise AssertionError(field)
 
 

@@ -490,7 +490,7 @@ def test_through_every_fault_lag_is_bounded_the_balance_exact_and_training_goes_
 
 
 def test_an_update_before_an_actor_joins_again_does_not_leave_it_waiting_for_ever() -> None:
-    """Found by the test above: a credit given between the restart and the join was void and used."""
+    """Found by the test above: a credit from between the restart and the join was void."""
     run = Run(count=1, max_lag=0, trains_abandoned=False)
     run.start_actor()
     (life,) = run.actors
