@@ -66,6 +66,10 @@ def _legal(xp: Any, logits: Any, mask: Any) -> Any:
 
 
 def _pick(xp: Any, values: Any, index: Any) -> Any:
+    """values[i, index[i]] for every lane i."""
+    if xp is np and values.shape[:-1] == index.shape and index.ndim == 1:
+        # four times faster than take_along_axis at the sizes of an actor
+        return values[np.arange(len(index)), index]
     return xp.take_along_axis(values, index[..., None], axis=-1)[..., 0]
 
 

@@ -23,7 +23,8 @@ from rookery.messages import (
     encode_json,
 )
 
-TICK_S = 0.02
+TICK_S = 0.02  # in the first seconds, where a person waits for something to happen
+CALM_TICK_S = 0.1
 
 
 class Controller:
@@ -49,6 +50,7 @@ class Controller:
         """Carry the run to its end; `tick` is called many times a second."""
         self.home.record(RunOwned(run=self.run, pid=os.getpid()))
         self._bury_the_dead()
+        began = time.monotonic()
         try:
             while True:
                 self._log.read()
@@ -58,7 +60,7 @@ class Controller:
                 tick(self.state)
                 if not self._specs and self.state.desired != RUNNING and not self._started:
                     return self._settled()
-                self._launcher.work(TICK_S)
+                self._launcher.work(TICK_S if time.monotonic() - began < 10 else CALM_TICK_S)
         finally:
             self._launcher.close()
 
