@@ -21,7 +21,8 @@ from rookery.control.home import Home
 from rookery.envs import SOLO_SEAT
 from rookery.errors import InputError, RookeryError
 from rookery.launchers.standby import Standby
-from rookery.learner.checkpoint import acting_arrays, newest_checkpoint, open_store
+from rookery.learner.checkpoint import acting_arrays, newest_checkpoint
+from rookery.learner.store import open_store
 from rookery.players.policy import PolicyPlayer
 from rookery.spaces import Categorical, Leaf, MultiCategorical
 

@@ -275,7 +275,8 @@ def _train(arguments: argparse.Namespace, began: float) -> int:
 
 def _resume(arguments: argparse.Namespace, began: float) -> int:
     from rookery.control.home import Home
-    from rookery.learner.checkpoint import newest_checkpoint, open_store
+    from rookery.learner.checkpoint import newest_checkpoint
+    from rookery.learner.store import open_store
 
     home = Home.default()
     run = home.find(arguments.run)

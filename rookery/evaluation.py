@@ -15,7 +15,8 @@ from rookery.control.home import Home
 from rookery.envs import SOLO_SEAT, BatchedEnvironment
 from rookery.envs.registry import make
 from rookery.errors import InputError, UnknownName
-from rookery.learner.checkpoint import acting_arrays, newest_checkpoint, open_store
+from rookery.learner.checkpoint import acting_arrays, newest_checkpoint
+from rookery.learner.store import open_store
 from rookery.players import Player
 from rookery.players.policy import PolicyPlayer
 from rookery.players.script import RandomPlayer

@@ -23,7 +23,6 @@ from rookery.launchers.standby import Standby
 from rookery.messages import (
     METRICS_TRAINING,
     DeleteRun,
-    RunEnded,
     StartRun,
     StopRun,
     TrainingMetrics,
@@ -131,7 +130,7 @@ def delete(home: Home, run: str) -> None:
         log = RunLog(home, run)
         log.read()
         if log.states[run].desired == RUNNING:  # its owner died: nothing runs any more
-            home.record(RunEnded(run=run, status="stopped", reason="its owner died"))
+            home.send(StopRun(run=run, author=author(), reason="its owner died"))
         home.send(DeleteRun(run=run, author=author()))
         log.read()
         log.answer(run)

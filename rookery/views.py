@@ -12,7 +12,8 @@ from rookery.control.balance import balance
 from rookery.control.home import Home
 from rookery.control.run_state import RUNNING, RunState, WorkerState
 from rookery.errors import DamagedCheckpoint
-from rookery.learner.checkpoint import newest_checkpoint, open_store
+from rookery.learner.checkpoint import newest_checkpoint
+from rookery.learner.store import open_store
 from rookery.messages import (
     METRICS_ACTORS,
     METRICS_TRAINING,

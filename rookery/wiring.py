@@ -21,17 +21,12 @@ from rookery.config import RunConfig
 from rookery.control.home import Home
 from rookery.envs import SOLO_SEAT
 from rookery.learner.batching import Branch, Inbox
-from rookery.learner.checkpoint import (
-    Manifest,
-    acting_arrays,
-    newest_checkpoint,
-    open_store,
-    pending_fragments,
-)
+from rookery.learner.checkpoint import Manifest, acting_arrays, newest_checkpoint, pending_fragments
 from rookery.learner.keeper import Keeper
 from rookery.learner.loop import Updated, learn
 from rookery.learner.post import LearnerPost
 from rookery.learner.report import Report
+from rookery.learner.store import open_store
 from rookery.messages import ActorId, CheckpointDamaged
 from rookery.players.policy import PolicyPlayer, draw_jax
 from rookery.spaces import EnvironmentSpec

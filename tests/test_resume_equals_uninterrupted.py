@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from rookery.learner.checkpoint import Checkpoint, newest_checkpoint, open_store
+from rookery.learner.checkpoint import Checkpoint, newest_checkpoint
+from rookery.learner.store import open_store
 
 if TYPE_CHECKING:
     from tests.conftest import Cli

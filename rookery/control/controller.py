@@ -77,13 +77,19 @@ class Controller:
             now = time.monotonic()
             for kind, index in self._wanted():
                 worker = f"{kind}-{index}"
-                if worker not in self._specs and self._supervisor.may_start(worker, now):
+                if worker in self._specs or self._lives(worker):
+                    continue
+                if self._supervisor.may_start(worker, now):
                     self._specs[worker] = self._new_incarnation(kind, index)
                     self._supervisor.started(worker, now)
         else:
             self._asked_to_stop |= {spec.name for spec in self._specs.values()}
             self._specs.clear()
         self._launcher.apply({spec.name: spec for spec in self._specs.values()})
+
+    def _lives(self, worker: str) -> bool:
+        """Whether an incarnation of it, told to stop, is still at it: there is never a second."""
+        return any(name.rpartition(".")[0] == worker for name in self._started)
 
     def _wanted(self) -> list[tuple[str, int]]:
         if self.config.launcher == "inline":

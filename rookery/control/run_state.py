@@ -113,6 +113,8 @@ def apply(state: RunState | None, message: Command | Event) -> RunState | None:
             return _replace(state, damaged={**state.damaged, name: why})
         case RunEnded() if state.status != "running":
             return state  # the first word counts: a learner told to stop by a failure adds nothing
+        case RunEnded(status="stopped") if state.desired == RUNNING:
+            return state  # said by a learner that was stopped before the run was started again
         case RunEnded(status=status, reason=reason):
             return _replace(state, status=status, reason=reason, desired=STOPPED)
     return state

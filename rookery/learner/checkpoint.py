@@ -7,13 +7,8 @@ beside it, so a damaged one is recognised and the newest good one is used instea
 from __future__ import annotations
 
 import hashlib
-import os
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
 
 import msgspec
 import safetensors.numpy
@@ -22,88 +17,15 @@ from rookery.algorithms.networks import Network
 from rookery.bus import Position
 from rookery.codec import Arrays, Episode, Fragment, decode_fragment, load_safetensors
 from rookery.config import RunConfig
-from rookery.errors import DamagedCheckpoint, InputError, MessageError, StoreError
+from rookery.errors import DamagedCheckpoint, MessageError
 from rookery.learner.credits import CreditBook
 from rookery.learner.ledger import Ledger
+from rookery.learner.store import CheckpointStore
 from rookery.messages import SCHEMA, WeightsVersion
 
 MANIFEST = "manifest.json"
 MANIFEST_SHA256 = "manifest.sha256"
 STATE = "state.safetensors"
-
-
-class CheckpointStore(Protocol):
-    """Where checkpoints live. `save` is all or nothing, whenever the process dies."""
-
-    def save(self, name: str, files: Mapping[str, bytes]) -> None: ...
-
-    def load(self, name: str) -> dict[str, bytes]: ...
-
-    def names(self) -> list[str]:
-        """Oldest first."""
-        ...
-
-    def delete(self, name: str) -> None: ...
-
-
-def open_store(uri: str) -> CheckpointStore:
-    scheme, _, path = uri.partition(":")
-    if scheme != "file" or not path:
-        raise InputError(f"checkpoint.uri {uri!r} is not supported: use file:DIRECTORY")
-    return FileStore(Path(path))
-
-
-class FileStore:
-    """A directory per checkpoint: written aside, flushed, then renamed into place."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-
-    def save(self, name: str, files: Mapping[str, bytes]) -> None:
-        try:
-            self.root.mkdir(parents=True, exist_ok=True)
-            self._clear_leftovers()
-            aside = Path(tempfile.mkdtemp(prefix=".writing-", dir=self.root))
-            try:
-                for file_name, content in files.items():
-                    with open(aside / file_name, "wb") as file:
-                        file.write(content)
-                        file.flush()
-                        os.fsync(file.fileno())
-                _sync_directory(aside)
-                os.rename(aside, self.root / name)
-            except BaseException:
-                shutil.rmtree(aside, ignore_errors=True)
-                raise
-            _sync_directory(self.root)
-        except OSError as error:
-            raise StoreError(
-                f"cannot write a checkpoint to {self.root}: {error.strerror}; the last one is "
-                "kept. Free some space or make it writable, then resume the run"
-            ) from error
-
-    def load(self, name: str) -> dict[str, bytes]:
-        try:
-            return {path.name: path.read_bytes() for path in (self.root / name).iterdir()}
-        except OSError as error:
-            raise DamagedCheckpoint(f"cannot read {self.root / name}: {error.strerror}") from error
-
-    def names(self) -> list[str]:
-        if not self.root.is_dir():
-            return []
-        return sorted(p.name for p in self.root.iterdir() if not p.name.startswith("."))
-
-    def delete(self, name: str) -> None:
-        aside = self.root / f".deleting-{name}"
-        try:
-            os.rename(self.root / name, aside)
-        except FileNotFoundError:
-            return
-        shutil.rmtree(aside, ignore_errors=True)
-
-    def _clear_leftovers(self) -> None:
-        for path in self.root.glob(".*ing-*"):
-            shutil.rmtree(path, ignore_errors=True)
 
 
 class Manifest(msgspec.Struct, kw_only=True):
@@ -123,7 +45,6 @@ class Manifest(msgspec.Struct, kw_only=True):
     train_s: float
     pending: int  # fragments of half-built batches, in the state as pending.N
     threads: int  # the size of XLA's pool: another size may change the last bits
-    actor_fragments: int = 0  # inline only: what its actor had played
     sha256: dict[str, str] = {}
 
     @classmethod
@@ -253,11 +174,3 @@ def _read_manifest(files: Mapping[str, bytes]) -> Manifest:
             f"a checkpoint of schema version {manifest.schema}; this Rookery reads {SCHEMA}"
         )
     return manifest
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -16,15 +16,11 @@ from rookery.codec import Arrays
 from rookery.config import RunConfig
 from rookery.errors import RookeryError
 from rookery.learner.batching import Inbox
-from rookery.learner.checkpoint import (
-    Checkpoint,
-    CheckpointStore,
-    Manifest,
-    save_checkpoint,
-)
+from rookery.learner.checkpoint import Checkpoint, Manifest, save_checkpoint
 from rookery.learner.loop import Updated
 from rookery.learner.post import LearnerPost
 from rookery.learner.report import Report
+from rookery.learner.store import CheckpointStore
 from rookery.messages import (
     EXPERIENCES,
     METRICS_ACTORS,

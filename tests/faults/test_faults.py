@@ -12,12 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rookery.learner.checkpoint import (
-    load_checkpoint,
-    newest_checkpoint,
-    open_store,
-    pending_fragments,
-)
+from rookery.learner.checkpoint import load_checkpoint, newest_checkpoint, pending_fragments
+from rookery.learner.store import open_store
 from rookery.messages import METRICS_TRAINING, TrainingMetrics, decode_json
 
 if TYPE_CHECKING:

@@ -18,21 +18,20 @@ from hypothesis import strategies as st
 from rookery.codec import Episode
 from rookery.config import build
 from rookery.errors import DamagedCheckpoint, InputError, StoreError
-from rookery.learner import checkpoint as module
+from rookery.learner import store as module
 from rookery.learner.checkpoint import (
     MANIFEST,
     MANIFEST_SHA256,
     STATE,
     Checkpoint,
-    FileStore,
     Manifest,
     load_checkpoint,
     newest_checkpoint,
-    open_store,
     pending_fragments,
     save_checkpoint,
     sub_arrays,
 )
+from rookery.learner.store import FileStore, open_store
 
 CONFIG = build({"environment": {"id": "CartPole-v1"}})
 

@@ -1,0 +1,94 @@
+"""Where checkpoints live: sets of named files that are saved all or nothing, at a URI."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from rookery.errors import DamagedCheckpoint, InputError, StoreError
+
+
+class CheckpointStore(Protocol):
+    """Where checkpoints live. `save` is all or nothing, whenever the process dies."""
+
+    def save(self, name: str, files: Mapping[str, bytes]) -> None: ...
+
+    def load(self, name: str) -> dict[str, bytes]: ...
+
+    def names(self) -> list[str]:
+        """Oldest first."""
+        ...
+
+    def delete(self, name: str) -> None: ...
+
+
+def open_store(uri: str) -> CheckpointStore:
+    scheme, _, path = uri.partition(":")
+    if scheme != "file" or not path:
+        raise InputError(f"checkpoint.uri {uri!r} is not supported: use file:DIRECTORY")
+    return FileStore(Path(path))
+
+
+class FileStore:
+    """A directory per checkpoint: written aside, flushed, then renamed into place."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def save(self, name: str, files: Mapping[str, bytes]) -> None:
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            self._clear_leftovers()
+            aside = Path(tempfile.mkdtemp(prefix=".writing-", dir=self.root))
+            try:
+                for file_name, content in files.items():
+                    with open(aside / file_name, "wb") as file:
+                        file.write(content)
+                        file.flush()
+                        os.fsync(file.fileno())
+                _sync_directory(aside)
+                os.rename(aside, self.root / name)
+            except BaseException:
+                shutil.rmtree(aside, ignore_errors=True)
+                raise
+            _sync_directory(self.root)
+        except OSError as error:
+            raise StoreError(
+                f"cannot write a checkpoint to {self.root}: {error.strerror}; the last one is "
+                "kept. Free some space or make it writable, then resume the run"
+            ) from error
+
+    def load(self, name: str) -> dict[str, bytes]:
+        try:
+            return {path.name: path.read_bytes() for path in (self.root / name).iterdir()}
+        except OSError as error:
+            raise DamagedCheckpoint(f"cannot read {self.root / name}: {error.strerror}") from error
+
+    def names(self) -> list[str]:
+        if not self.root.is_dir():
+            return []
+        return sorted(p.name for p in self.root.iterdir() if not p.name.startswith("."))
+
+    def delete(self, name: str) -> None:
+        aside = self.root / f".deleting-{name}"
+        try:
+            os.rename(self.root / name, aside)
+        except FileNotFoundError:
+            return
+        shutil.rmtree(aside, ignore_errors=True)
+
+    def _clear_leftovers(self) -> None:
+        for path in self.root.glob(".*ing-*"):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
