@@ -1,0 +1,305 @@
+"""What each verb of the command line does: a thin translation into the package and back to text.
+
+Heavy imports happen inside the verbs. A verb takes the parsed arguments and the time at which the
+command began, and returns the exit code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from rookery.errors import InputError, RookeryError
+
+OK, FAILED, BAD_INPUT, LIMITED, INTERRUPTED = 0, 1, 2, 3, 130
+
+
+def _config_from(arguments: argparse.Namespace) -> Any:
+    from rookery.config import assignment, build, load_yaml, parse_value
+
+    layers: list[dict[str, Any]] = []
+    if arguments.config:
+        layers.append(load_yaml(arguments.config))
+    if arguments.environment:
+        layers.append({"environment": {"id": arguments.environment}})
+    flags = {
+        "algorithm.kind": arguments.algorithm,
+        "actors.count": arguments.actors,
+        "actors.envs_per_actor": arguments.envs_per_actor,
+        "stop.steps": arguments.steps,
+        "stop.minutes": arguments.minutes,
+        "stop.until_return": arguments.until_return,
+        "seed": arguments.seed,
+        "launcher": arguments.launcher,
+        "bus.kind": arguments.bus,
+    }
+    for key, value in flags.items():
+        if value is not None:
+            nested: Any = value
+            for part in reversed(key.split(".")):
+                nested = {part: nested}
+            layers.append(nested)
+    layers += [assignment(text) for text in arguments.set]
+    options: dict[str, Any] = {}
+    for text in arguments.env_options:
+        key, _, value = text.partition("=")
+        options[key] = parse_value(value)
+    if options:
+        layers.append({"environment": {"kwargs": options}})
+    return build(*layers)
+
+
+def train(arguments: argparse.Namespace, began: float) -> int:
+    config = _config_from(arguments)
+    standby = None
+    if config.launcher == "local":
+        from rookery.launchers.standby import Standby
+
+        standby = Standby(config.learner.threads)
+
+    from rookery.control.home import Home
+    from rookery.runner import create_run
+
+    try:
+        home = Home.default()
+        return _carry(home, create_run(home, config), arguments.json, began, standby)
+    finally:
+        if standby is not None:
+            standby.close()
+
+
+def resume(arguments: argparse.Namespace, began: float) -> int:
+    from rookery.control.home import Home
+    from rookery.learner.checkpoint import newest_checkpoint
+    from rookery.learner.store import open_store
+
+    home = Home.default()
+    run = home.find(arguments.run)
+    state = home.state(run)
+    damaged: list[str] = []
+    try:
+        store = open_store(home.checkpoint_uri(run, home.config(state)))
+        newest_checkpoint(store, lambda name, why: damaged.append(why))
+    except RookeryError as error:
+        raise InputError(f"run {run} cannot be resumed: {error}") from None
+    for why in damaged:
+        print(f"rookery: {why}; going on from the one before", file=sys.stderr)
+    return _carry(home, run, arguments.json, began)
+
+
+def _carry(home: Any, run: str, as_json: bool, began: float, standby: Any = None) -> int:
+    from rookery.progress import Progress
+    from rookery.runner import carry
+    from rookery.views import train_result
+
+    progress = Progress(run, sys.stderr if as_json else sys.stdout, home.config(home.state(run)))
+    with progress:
+        state = carry(home, run, progress, standby)
+    if state is None:
+        print(f"rookery: run {run} is owned by another process; asked it to go on", file=sys.stderr)
+        return OK
+    result = train_result(home, state, began)
+    if as_json:
+        print(json.dumps(result))
+    else:
+        progress.summary(result)
+    codes = {"solved": OK, "finished": OK, "limited": LIMITED, "stopped": INTERRUPTED}
+    return codes.get(state.status, FAILED)
+
+
+def evaluate(arguments: argparse.Namespace, began: float) -> int:
+    from rookery.control.home import Home
+    from rookery.evaluation import evaluate_run
+    from rookery.wiring import prepare_xla
+
+    prepare_xla(1)
+    home = Home.default()
+    run = home.find(arguments.run)
+    result = evaluate_run(home, run, arguments.episodes, arguments.seed, arguments.player)
+    if arguments.json:
+        print(json.dumps(result))
+        return OK
+    print(f"{run} at {result['env_steps']:,} steps, {result['episodes']} fresh episodes")
+    for name in ("greedy", "sampled"):
+        if name in result:
+            found = result[name]
+            print(
+                f"  {name:8} return {found['mean']:.2f} ± {found['std']:.2f}"
+                f"   length {found['length']:.1f}"
+            )
+    return OK
+
+
+def plot(arguments: argparse.Namespace, began: float) -> int:
+    from rookery.control.home import Home
+    from rookery.plot import plot as draw
+
+    home = Home.default()
+    runs = [home.find(name) for name in arguments.runs]
+    points = draw(home, runs, arguments.metric, arguments.out)
+    if arguments.json:
+        print(json.dumps({"out": arguments.out, "metric": arguments.metric, "points": points}))
+    else:
+        print(f"wrote {arguments.out}")
+    return OK
+
+
+def runs_list(arguments: argparse.Namespace, began: float) -> int:
+    from rookery.control.home import Home
+    from rookery.views import list_rows
+
+    rows = list_rows(Home.default())
+    if arguments.json:
+        print(json.dumps({"runs": rows}))
+        return OK
+    if not rows:
+        print("no runs yet: rookery train CartPole-v1 --until-return 475")
+        return OK
+    _table(
+        [("RUN", "ENVIRONMENT", "ALGORITHM", "STATUS", "STEPS", "RETURN", "CREATED")]
+        + [
+            (
+                row["run"],
+                row["environment"],
+                row["algorithm"],
+                row["status"],
+                f"{row['env_steps']:,}",
+                "-" if row["mean_return_100"] is None else f"{row['mean_return_100']:.1f}",
+                row["created"],
+            )
+            for row in rows
+        ]
+    )
+    return OK
+
+
+def runs_show(arguments: argparse.Namespace, began: float) -> int:
+    from rookery.control.home import Home
+    from rookery.views import show, show_text
+
+    home = Home.default()
+    found = show(home, home.find(arguments.run))
+    print(json.dumps(found) if arguments.json else show_text(found))
+    return OK
+
+
+def runs_delete(arguments: argparse.Namespace, began: float) -> int:
+    from rookery.control.home import Home
+    from rookery.runner import delete
+
+    home = Home.default()
+    run = home.find(arguments.run)
+    delete(home, run)
+    print(json.dumps({"run": run, "deleted": True}) if arguments.json else f"deleted {run}")
+    return OK
+
+
+def why(arguments: argparse.Namespace, began: float) -> int:
+    from rookery.control.home import Home
+    from rookery.views import why as diagnose
+
+    home = Home.default()
+    found = diagnose(home, home.find(arguments.run))
+    if arguments.json:
+        print(json.dumps(found))
+        return OK
+    print(found["summary"])
+    if found["detail"]:
+        print(found["detail"].rstrip())
+    return OK
+
+
+def envs(arguments: argparse.Namespace, began: float) -> int:
+    from rookery.envs.registry import search
+
+    found = search(arguments.search)
+    if arguments.json:
+        rows = [{"id": e.id, "source": e.source, "description": e.description} for e in found]
+        print(json.dumps({"environments": rows}))
+        return OK
+    if not found:
+        print(f"no environment matches {arguments.search!r}; `rookery envs` lists all")
+        return OK
+    _table([("ENVIRONMENT", "SOURCE", "")] + [(e.id, e.source, e.description) for e in found])
+    return OK
+
+
+def algorithms(arguments: argparse.Namespace, began: float) -> int:
+    from rookery.config import ALGORITHMS
+
+    found: dict[str, Any] = {}
+    for name, model in ALGORITHMS.items():
+        options = []
+        for key, field in model.model_fields.items():
+            if key == "kind":
+                continue
+            extra = field.json_schema_extra
+            live = isinstance(extra, dict) and bool(extra.get("live"))
+            options.append(
+                {
+                    "key": f"algorithm.{key}",
+                    "default": field.default,
+                    "live": live,
+                    "description": field.description or "",
+                }
+            )
+        found[name] = {"description": (model.__doc__ or "").strip(), "options": options}
+    if arguments.json:
+        print(json.dumps({"algorithms": found}))
+        return OK
+    for name, entry in found.items():
+        print(f"{name}: {entry['description']}")
+        _table(
+            [
+                ("  " + o["key"], str(o["default"]), "live" if o["live"] else "", o["description"])
+                for o in entry["options"]
+            ]
+        )
+    print("live: may change while a run goes on")
+    return OK
+
+
+def config_show(arguments: argparse.Namespace, began: float) -> int:
+    from rookery.config import RunConfig
+
+    if arguments.schema:
+        print(json.dumps(RunConfig.model_json_schema(), indent=None if arguments.json else 2))
+        return OK
+    config = _config_from(arguments).model_dump(mode="json")
+    if arguments.json:
+        print(json.dumps(config))
+    else:
+        import yaml
+
+        print(yaml.safe_dump(config, sort_keys=False), end="")
+    return OK
+
+
+def standby(arguments: argparse.Namespace, began: float) -> int:
+    from rookery import workers
+
+    return _leave(workers.wait_for_work(arguments.threads))
+
+
+def worker(arguments: argparse.Namespace, began: float) -> int:
+    from rookery import workers
+
+    name, run = arguments.name, arguments.run
+    return _leave(workers.main(name, run, arguments.index, arguments.incarnation))
+
+
+def _leave(code: int) -> NoReturn:
+    """Everything is written: taking XLA down in order would only cost half a second."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _table(rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip())
