@@ -17,6 +17,7 @@ from rookery.errors import (
     EnvironmentFailed,
     InputError,
     RookeryError,
+    UnknownName,
     nearest_names,
 )
 
