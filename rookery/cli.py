@@ -33,6 +33,8 @@ examples:
 RUN is an id, a unique prefix of one, or `last`. Runs live under ./runs or $ROOKERY_HOME.
 """
 
+WORKER_COMMANDS = ("actor", "learner", "standby")  # typed by launchers, not by people
+
 
 def run(argv: Sequence[str], began: float) -> int:
     """Carry out one command line; returns the exit code."""
@@ -69,7 +71,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser, names = _parser()
     argv, environment = _split_environment_options(argv)
     if argv and not argv[0].startswith("-") and argv[0] not in names:
-        raise UnknownName("command", argv[0], names, "See `rookery --help`.")
+        known = [name for name in names if name not in WORKER_COMMANDS]
+        raise UnknownName("command", argv[0], known, "See `rookery --help`.")
     arguments, unknown = parser.parse_known_args(argv)
     if not hasattr(arguments, "verb"):
         parser.print_help()
