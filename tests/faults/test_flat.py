@@ -22,12 +22,14 @@ RUN = (
 
 
 def directory_bytes(path: Path) -> int:
+    """What is in the directory now; files and folders may go while it is walked."""
     total = 0
-    for file in path.rglob("*"):
-        try:
-            total += file.stat().st_size
-        except FileNotFoundError:
-            continue
+    for folder, _, names in os.walk(path):  # passes over folders that are gone
+        for name in names:
+            try:
+                total += os.stat(os.path.join(folder, name)).st_size
+            except FileNotFoundError:
+                continue
     return total
 
 
