@@ -27,8 +27,9 @@ def plot(home: Home, runs: list[str], metric: str, out: str) -> dict[str, int]:
     points = {}
     for run in runs:
         steps, values = _series(list(training_history(home, run)), run, metric)
-        environment = home.state(run).config["config"]["environment"]["id"]
-        axes.plot(steps, values, label=f"{run} ({environment})", linewidth=1.6)
+        config = home.config(home.state(run))
+        label = f"{config.environment.id}, {config.algorithm.kind}, seed {config.seed} ({run})"
+        axes.plot(steps, values, label=label, linewidth=1.6)
         points[run] = len(steps)
     axes.set_xlabel("environment steps")
     axes.set_ylabel(_LABELS.get(metric, metric))
