@@ -42,6 +42,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = chosen
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """With ROOKERY_INSIST=1 (as in CI) a test that was skipped is a failure."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    skipped = reporter.stats.get("skipped", []) if reporter else []
+    if skipped and os.environ.get("ROOKERY_INSIST") == "1":
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
 def wait_until(condition: Callable[[], Any], what: str, timeout: float = 60.0) -> Any:
     """Poll until the condition gives something true, which is returned; fail after `timeout`."""
     deadline = time.monotonic() + timeout
