@@ -4,7 +4,7 @@
     header   msgpack: the typed header and, for a fragment, the list of its arrays
     body     raw array buffers, each aligned to 64 bytes from the start; safetensors for weights
 
-Decoding copies nothing: arrays are read-only views of the payload. Everything that a header claims
+Decoding a fragment copies nothing: its arrays are read-only views of the payload. Everything that a header claims
 (version, sizes, dtypes, shapes, their sum) is checked against the bytes at hand before a buffer is
 touched, so bytes from anywhere give a valid message or a MessageError, and never an allocation
 larger than the payload.

@@ -54,17 +54,17 @@ def _config_from(arguments: argparse.Namespace) -> Any:
 
 
 def train(arguments: argparse.Namespace, began: float) -> int:
-    config = _config_from(arguments)
-    standby = None
-    if config.launcher == "local":
-        from rookery.launchers.standby import Standby
+    from rookery.launchers.standby import Standby
 
-        standby = Standby(config.learner.threads)
-
-    from rookery.control.home import Home
-    from rookery.runner import create_run
-
+    standby = None if arguments.launcher == "inline" else Standby()  # before anything slow
     try:
+        config = _config_from(arguments)
+        if standby is not None and (config.launcher == "inline" or config.learner.threads != 1):
+            standby.close()
+
+        from rookery.control.home import Home
+        from rookery.runner import create_run
+
         home = Home.default()
         return _carry(home, create_run(home, config), arguments.json, began, standby)
     finally:

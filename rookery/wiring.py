@@ -137,7 +137,7 @@ def wire_learner(
 ) -> Learner:
     """The learner, going on from the newest good checkpoint if there is one.
 
-    The first weights go out before JAX is imported: actors get ready while it compiles.
+    The first weights go out before anything is compiled: actors get ready meanwhile.
     """
     home, run, config = place.home, place.run, place.config
     network = Network(place.spec.seats[SOLO_SEAT], config.network)

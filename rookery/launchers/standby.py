@@ -19,7 +19,7 @@ from rookery.launchers import LIFELINE, ONE_BLAS_THREAD, WorkerSpec
 class Standby:
     """The waiting process. `close` ends it if nobody took it."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int = 1) -> None:
         self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
             [sys.executable, "-m", "rookery", "standby", "--threads", str(threads)],
             stdin=subprocess.PIPE,
