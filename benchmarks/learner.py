@@ -27,7 +27,8 @@ from rookery.codec import (
     encode_fragment,
     encode_weights,
 )
-from rookery.config import RunConfig, build
+from rookery.config import RunConfig
+from rookery.configure import build
 from rookery.messages import WeightsVersion
 from rookery.spaces import Categorical, Leaf, SeatSpec
 from rookery.wiring import prepare_xla

@@ -16,7 +16,8 @@ import numpy as np
 
 from rookery import seeds
 from rookery.algorithms.networks import Network
-from rookery.config import RunConfig, build
+from rookery.config import RunConfig
+from rookery.configure import build
 from rookery.control.home import Home
 from rookery.envs import SOLO_SEAT
 from rookery.errors import InputError, RookeryError

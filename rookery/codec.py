@@ -4,10 +4,10 @@
     header   msgpack: the typed header and, for a fragment, the list of its arrays
     body     raw array buffers, each aligned to 64 bytes from the start; safetensors for weights
 
-Decoding a fragment copies nothing: its arrays are read-only views of the payload. Everything that a header claims
-(version, sizes, dtypes, shapes, their sum) is checked against the bytes at hand before a buffer is
-touched, so bytes from anywhere give a valid message or a MessageError, and never an allocation
-larger than the payload.
+Decoding a fragment copies nothing: its arrays are read-only views of the payload. Everything
+that a header claims (version, sizes, dtypes, shapes, their sum) is checked against the bytes at
+hand before a buffer is touched, so bytes from anywhere give a valid message or a MessageError, and
+never an allocation larger than the payload.
 """
 
 from __future__ import annotations

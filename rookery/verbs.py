@@ -19,7 +19,7 @@ OK, FAILED, BAD_INPUT, LIMITED, INTERRUPTED = 0, 1, 2, 3, 130
 
 
 def _config_from(arguments: argparse.Namespace) -> Any:
-    from rookery.config import assignment, build, load_yaml, parse_value
+    from rookery.configure import assignment, build, load_yaml, parse_value
 
     layers: list[dict[str, Any]] = []
     if arguments.config:

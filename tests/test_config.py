@@ -11,16 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from rookery.config import (
-    ALGORITHMS,
+from rookery.config import ALGORITHMS, ImpalaConfig, PPOConfig, RunConfig, live_hyperparameters
+from rookery.configure import (
     DEFAULT_STEPS,
-    ImpalaConfig,
-    PPOConfig,
-    RunConfig,
     assignment,
     build,
     config_keys,
-    live_hyperparameters,
     load_yaml,
     parse_value,
     validate,

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rookery.bus import EARLIEST, Bus, Outgoing, Subscription
-from rookery.config import RunConfig, validate
+from rookery.config import RunConfig
+from rookery.configure import validate
 from rookery.control.run_state import DELETED, RunState, apply, why_not
 from rookery.errors import BusError, BusUnmade, InputError, UnknownName
 from rookery.messages import (

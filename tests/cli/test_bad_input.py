@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rookery.config import build
+from rookery.configure import build
 from rookery.runner import create_run
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rookery.codec import Episode
-from rookery.config import build
+from rookery.configure import build
 from rookery.errors import DamagedCheckpoint, InputError, StoreError
 from rookery.learner import store as module
 from rookery.learner.checkpoint import (
