@@ -68,6 +68,10 @@ def _fit(merged: dict[str, Any], asked: dict[str, Any]) -> None:
     asked_learner = asked.get("learner", {})
     if not merged.get("stop"):
         merged["stop"] = {"steps": DEFAULT_STEPS}
+    if "schedule" not in asked["algorithm"] and not (
+        isinstance(merged["stop"], dict) and merged["stop"].get("steps")
+    ):
+        merged["algorithm"]["schedule"] = "constant"  # a tuned schedule needs an end to go to
     if "fragments_per_batch" not in asked_learner:
         learner["fragments_per_batch"] = count if ppo else 1
     if "max_policy_lag_versions" not in asked_learner and not ppo:

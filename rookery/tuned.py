@@ -23,6 +23,7 @@ _PPO: dict[str, dict[str, Any]] = {
         "actors": {"envs_per_actor": 32, "rollout_steps": 128},
         "algorithm": {
             "learning_rate": 1e-3,
+            "schedule": "linear",
             "epochs": 10,
             "minibatch_size": 512,
             "gamma": 0.9,

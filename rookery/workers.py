@@ -116,12 +116,12 @@ def failure(run: str, spec: WorkerSpec, error: BaseException) -> WorkerFailed:
 def _act(home: Home, run: str, spec: WorkerSpec, stop: Stop) -> int:
     place = Place.open(home, run)
     prepare_xla(place.config.learner.threads)
-    watch = DeadlineWatch(home, run, spec, place.config.environment.deadline_s)
     actor_id = ActorId(spec.index, spec.incarnation)
-    actor = wire_actor(place, actor_id, WAIT_S, watch.busy, stop)
-    meter = ActorMeter(place, actor)
-    for fragment in actor.loop:
-        meter.note(fragment is not None)
+    with DeadlineWatch(home, run, spec, place.config.environment.deadline_s) as watch:
+        actor = wire_actor(place, actor_id, WAIT_S, watch.busy, stop)
+        meter = ActorMeter(place, actor)
+        for fragment in actor.loop:
+            meter.note(fragment is not None)
     return 0
 
 
@@ -157,13 +157,23 @@ class ActorMeter:
 
 
 class DeadlineWatch:
-    """Ends the process when an environment takes longer than its deadline, and says where."""
+    """Ends the process when an environment takes longer than its deadline, and says where.
+
+    Used as a context: what happens after it is none of its business.
+    """
 
     def __init__(self, home: Home, run: str, spec: WorkerSpec, deadline_s: float) -> None:
         self._home, self._run, self._spec, self._deadline_s = home, run, spec, deadline_s
         self._doing, self._since, self._calls = "", 0.0, 0
         self._thread_id = threading.get_ident()
-        threading.Thread(target=self._look, daemon=True).start()
+        self._over = threading.Event()
+
+    def __enter__(self) -> DeadlineWatch:
+        threading.Thread(target=self._look, name="deadline-watch", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
 
     def busy(self, doing: str) -> None:
         self._since = time.monotonic()
@@ -171,8 +181,7 @@ class DeadlineWatch:
         self._doing = doing
 
     def _look(self) -> None:
-        while True:
-            time.sleep(min(1.0, self._deadline_s / 4))
+        while not self._over.wait(min(1.0, self._deadline_s / 4)):
             doing, since = self._doing, self._since
             if doing in ("step", "reset") and time.monotonic() - since > self._deadline_s:
                 self._end(doing)
@@ -253,34 +262,41 @@ def _take_turns(
     place = Place.open(home, run)
     config = place.config
     prepare_xla(config.learner.threads)
+    with DeadlineWatch(home, run, spec, config.environment.deadline_s) as watch:
+        learner, actor = _wire_both(place, spec, watch)
+        keeper = learner.keeper
+        ended: RunEnded | None = None
+        while ended is None:
+            if next(actor.loop) is None:
+                updated = next(learner.loop)
+                keeper.note(updated)
+                if updated is not None:
+                    ended = keeper.ended()
+                    due = updated.number % config.checkpoint.every_updates == 0
+                    if due and ended is None:
+                        _save_both(home, learner, actor, config.seed)
+                    if stopped() and ended is None and (due or actor.rollout.can_save):
+                        ended = RunEnded(run=run, status="stopped", reason="asked to stop")
+            yield None
+        keeper.publish_metrics()
+        _save_both(home, learner, actor, config.seed)
+        home.record(ended)
+
+
+def _wire_both(place: Place, spec: WorkerSpec, watch: DeadlineWatch) -> tuple[Learner, Actor]:
+    """Learner and actor as the checkpoint left them; what the bus holds beyond it is abandoned."""
     learner = wire_learner(place, spec.incarnation, 0.0)
     keeper = learner.keeper
     for gone in list(keeper.inbox.book.tickets):
         keeper.inbox.book.leave(gone)
     keeper.inbox.abandon_all()
-    watch = DeadlineWatch(home, run, spec, config.environment.deadline_s)
     actor = wire_actor(place, ActorId(0, spec.incarnation), 0.0, watch.busy)
     if keeper.resumed is not None:
-        _restore_actor(actor, keeper.resumed.arrays, config.seed, keeper.post.number)
+        _restore_actor(actor, keeper.resumed.arrays, place.config.seed, keeper.post.number)
     next(actor.loop)  # joins: its credits stand before anything is trained, as when it never left
     if keeper.inbox.receive(keeper.post.number):
         keeper.post.grant()
-    ended: RunEnded | None = None
-    while ended is None:
-        if next(actor.loop) is None:
-            updated = next(learner.loop)
-            keeper.note(updated)
-            if updated is not None:
-                ended = keeper.ended()
-                due = updated.number % config.checkpoint.every_updates == 0
-                if due and ended is None:
-                    _save_both(home, learner, actor, config.seed)
-                if stopped() and ended is None and (due or actor.rollout.can_save):
-                    ended = RunEnded(run=run, status="stopped", reason="asked to stop")
-        yield None
-    keeper.publish_metrics()
-    _save_both(home, learner, actor, config.seed)
-    home.record(ended)
+    return learner, actor
 
 
 def _save_both(home: Home, learner: Learner, actor: Actor, seed: int) -> None:

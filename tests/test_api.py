@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -128,3 +129,21 @@ def test_environment_options_and_registered_ids(place: Path, monkeypatch: Any) -
     options = {**SMALL, "steps": 512}
     trained = rookery.train("counting", env={"length": 6}, home=place, **options)
     assert trained.mean_return_100 == 6.0
+
+
+def test_a_failed_inline_run_leaves_nothing_that_could_end_the_process(tmp_path: Path) -> None:
+    """The watch over a hung environment must not outlive the run: it ends its whole process."""
+    with pytest.raises(RookeryError, match="failed"):
+        rookery.train(
+            "rookery.testing.envs:FailingEnv",
+            env={"at": 3},
+            launcher="inline",
+            steps=1000,
+            config={"restarts": {"max_restarts": 0}},
+            home=tmp_path,
+            quiet=True,
+        )
+    watches = [t for t in threading.enumerate() if t.name == "deadline-watch"]
+    for watch in watches:
+        watch.join(timeout=10)
+    assert not any(watch.is_alive() for watch in watches)
