@@ -26,7 +26,7 @@ _PPO: dict[str, dict[str, Any]] = {
             "schedule": "linear",
             "epochs": 10,
             "minibatch_size": 512,
-            "gamma": 0.9,
+            "gamma": 0.95,
             "normalize_returns": True,
         },
         "network": {"normalize_observations": True},
