@@ -475,6 +475,7 @@ def benchmark(args: argparse.Namespace, home: Path) -> None:
 
 def main() -> int:
     args = parse_args()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # both sides start from compiled bytecode
     home = Path(tempfile.mkdtemp(prefix="rookery-versus-"))
     try:
         benchmark(args, home)

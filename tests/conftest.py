@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import psutil
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parents[1]
 COMPILE_CACHE = ROOT / ".cache" / "test-xla"  # one for all sessions: a warm one saves minutes
@@ -32,6 +33,13 @@ ORPHAN_GRACE_S = 10.0
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak", action="store_true", help="run only the tests marked soak")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Property tests are seeded, so that a run can be repeated; a soak looks further each time."""
+    settings.register_profile("seeded", derandomize=True, deadline=None)
+    if not config.getoption("--soak"):
+        settings.load_profile("seeded")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
