@@ -47,7 +47,7 @@ def plot(home: Home, runs: list[str], metric: str, out: str) -> dict[str, int]:
 def _series(history: list[TrainingMetrics], run: str, metric: str) -> tuple[list[int], list[float]]:
     if not history:
         raise InputError(f"run {run} has no metrics to plot yet")
-    known = [*_FIELDS, *history[-1].values]
+    known = [*_FIELDS, *dict.fromkeys(name for record in history for name in record.values)]
     if metric not in known:
         raise UnknownName("metric", metric, known, f"Known: {', '.join(known)}.")
     pairs = []

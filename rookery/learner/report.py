@@ -29,6 +29,7 @@ class Report:
         self._steady_steps = 0
         self._steady_last = 0.0
         self._interval: list[Updated] = []
+        self._values: dict[str, float | None] = {}
         self._interval_since = time.monotonic()
 
     def begin(self) -> None:
@@ -79,7 +80,8 @@ class Report:
         elapsed, self._interval_since = now - self._interval_since, now
         steps = sum(f.header.steps for u in updates for f in u.fragments)
         lags = [lag for u in updates for lag in u.lags]
-        values = {name: _mean(u.values[name] for u in updates) for name in _names(updates)}
+        if updates:  # an interval without an update repeats what the last one said
+            self._values = {n: _mean(u.values[n] for u in updates) for n in updates[0].values}
         lengths = [e.length for e in self.episodes]
         return TrainingMetrics(
             run=self.run,
@@ -96,12 +98,8 @@ class Report:
             lag_mean=_mean(lags) or 0.0,
             lag_max=lag_max,
             ledger=ledger,
-            values={**values, "learning_rate": learning_rate},
+            values={**self._values, "learning_rate": learning_rate},
         )
-
-
-def _names(updates: list[Updated]) -> list[str]:
-    return list(updates[0].values) if updates else []
 
 
 def _mean(numbers: Iterable[float]) -> float | None:

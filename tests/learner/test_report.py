@@ -1,0 +1,41 @@
+"""The learner's figures: means over an interval, and nothing forgotten between two updates."""
+
+from __future__ import annotations
+
+from rookery.learner.ledger import Ledger
+from rookery.learner.loop import Updated
+from rookery.learner.report import Report
+from rookery.messages import TrainingMetrics, WeightsVersion
+
+
+def read(report: Report) -> TrainingMetrics:
+    return report.metrics(WeightsVersion(1, 2), 0.5, Ledger().summary(0, (0,)), lag_max=1)
+
+
+def test_values_are_the_mean_of_the_interval() -> None:
+    report = Report("r", "main", [], 0, 0.0)
+
+    report.note(Updated(1, [], [0], {"entropy": 1.0}))
+    report.note(Updated(2, [], [1], {"entropy": 3.0}))
+
+    found = read(report)
+    assert found.values == {"entropy": 2.0, "learning_rate": 0.5}
+    assert found.lag_mean == 0.5
+
+
+def test_an_interval_without_an_update_repeats_the_last_values() -> None:
+    report = Report("r", "main", [], 0, 0.0)
+    report.note(Updated(1, [], [0], {"entropy": 1.0}))
+    read(report)
+
+    found = read(report)  # as the last word of a run is, if its metrics were just published
+
+    assert found.values == {"entropy": 1.0, "learning_rate": 0.5}
+    assert found.recent_steps_per_s == 0.0
+
+
+def test_before_the_first_update_there_are_no_values() -> None:
+    found = read(Report("r", "main", [], 0, 0.0))
+
+    assert found.values == {"learning_rate": 0.5}
+    assert found.mean_return_100 is None
