@@ -65,8 +65,14 @@ def carry(
         config = home.config(home.state(run))
         bus = home.open_run_bus(run, config) if config.bus.kind == "sqlite" else None
         controller = Controller(home, run, config, bus, make_launcher(home, run, config, standby))
-        with _stop_on_interrupt(home, run):
-            return controller.run_until_ended(_following(bus, progress))
+        follow = _following(bus, progress)
+        with _stop_on_interrupt(home, run) as obey:
+
+            def tick(state: RunState) -> None:
+                obey()
+                follow(state)
+
+            return controller.run_until_ended(tick)
 
 
 def make_launcher(
@@ -78,23 +84,29 @@ def make_launcher(
 
 
 @contextmanager
-def _stop_on_interrupt(home: Home, run: str) -> Iterator[None]:
-    asked = False
+def _stop_on_interrupt(home: Home, run: str) -> Iterator[Callable[[], None]]:
+    """Yields what sends the command: the handler, inside whatever it interrupts, only notes it."""
+    asked = sent = False
 
-    def stop(*_: object) -> None:
+    def note(*_: object) -> None:
         nonlocal asked
         if asked:
             raise KeyboardInterrupt
         asked = True
-        home.send(StopRun(run=run, author=author(), reason="Ctrl-C"))
+
+    def obey() -> None:
+        nonlocal sent
+        if asked and not sent:
+            sent = True
+            home.send(StopRun(run=run, author=author(), reason="Ctrl-C"))
 
     try:
-        before = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
+        before = {s: signal.signal(s, note) for s in (signal.SIGINT, signal.SIGTERM)}
     except ValueError:  # not the main thread: a notebook's own interrupt stays in force
-        yield
+        yield obey
         return
     try:
-        yield
+        yield obey
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
