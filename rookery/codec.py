@@ -63,6 +63,15 @@ class Episode(msgspec.Struct, frozen=True, array_like=True):
     length: int
 
 
+class Game(msgspec.Struct, frozen=True, array_like=True):
+    """A game of several seats that ended: who sat where, and what each seat got."""
+
+    players: tuple[str, ...]  # by seat: "main", "main@340", "script:random", "engine:stockfish?..."
+    totals: tuple[float, ...]  # raw, undiscounted, by seat
+    length: int  # environment steps
+    missed: tuple[int, ...] = ()  # by seat: moves that a fallback chose; empty: none
+
+
 class FragmentHeader(msgspec.Struct, frozen=True, kw_only=True):
     """What a fragment says of itself."""
 

@@ -71,6 +71,7 @@ class EnvironmentSpec(msgspec.Struct, frozen=True):
     compiled: bool = False  # JAX-native: the whole rollout is one compiled call
     can_save: bool = False  # its state can be saved and restored exactly
     max_episode_steps: int | None = None
+    simultaneous: bool = True  # all seats act at every step; else one at a time, in turns
 
 
 def spec_to_json(spec: EnvironmentSpec) -> dict[str, Any]:

@@ -38,10 +38,20 @@ class SeatView:
     terminated: np.ndarray  # (slots,) bool
     truncated: np.ndarray  # (slots,) bool
     reset: np.ndarray  # (slots,) bool: this step only began a new episode; not experience
+    turn: np.ndarray | None = None  # (slots,) bool: this seat is to act now; None: it always is
 
 
 class BatchedEnvironment(Protocol):
-    """Several copies ("slots") of an environment, stepped together from Python."""
+    """Several copies ("slots") of an environment, stepped together from Python.
+
+    With several seats, every step returns a view for each of them. A seat's observation and mask
+    mean something only in the slots where it has the `turn`, and, where it was `truncated`, the
+    observation is its final one. Its reward is what this step gave it, whoever acted. `terminated`
+    or `truncated` is set once per episode for each seat that took part, at the step that ended its
+    part; after that it has no turn and no reward until the slot begins anew, on the step after the
+    last seat's end, with `reset` set in every seat's view. Actions of seats without the turn are
+    ignored.
+    """
 
     spec: EnvironmentSpec
     slots: int
@@ -50,8 +60,14 @@ class BatchedEnvironment(Protocol):
         """Begin a new episode in every slot; rewards are 0 and no flag is set."""
         ...
 
-    def step(self, actions: dict[str, np.ndarray]) -> dict[str, SeatView]:
-        """Play one action per seat and slot, counted from 0 as the policy counts them."""
+    def step(
+        self, actions: dict[str, np.ndarray], advance: np.ndarray | None = None
+    ) -> dict[str, SeatView]:
+        """Play one action per seat and slot, counted from 0 as the policy counts them.
+
+        Slots outside `advance` (all when None) stay as they are: the same observation, mask and
+        turn again, no reward, no flag. Environments with one seat need not support it.
+        """
         ...
 
     def save(self) -> Arrays:
@@ -67,7 +83,11 @@ class BatchedEnvironment(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CompiledStep:
-    """One step of one slot of a JAX-native environment; a pytree of scalars and leaves."""
+    """One step of one slot of a JAX-native environment; a pytree of scalars and leaves.
+
+    With several seats (in turns; all with the same spaces) `observation` and `mask` are those of
+    `seat`, whose turn it is, `reward` has an entry per seat, and the flags are the game's.
+    """
 
     observation: dict[str, Any]
     reward: Any
@@ -75,6 +95,7 @@ class CompiledStep:
     truncated: Any
     reset: Any
     mask: Any = None
+    seat: Any = None  # int32: number of the seat that is to act, in the order of the spec's seats
 
 
 class CompiledEnvironment(Protocol):

@@ -47,9 +47,31 @@ class Player(Protocol):
     ) -> Decision: ...
 
 
+class Question(NamedTuple):
+    """What a late player is asked: one seat of one slot."""
+
+    seat: str
+    observation: dict[str, Any]  # leaf path -> array of this slot alone
+    mask: Any  # (actions,) bool, or None
+    position: str | None = None  # the game's own notation (chess: FEN), where it has one
+
+
+class Answer(NamedTuple):
+    """What came back, in the environment's counting from 0."""
+
+    action: int
+    missed: bool = False  # the deadline passed or the player broke: its fallback chose
+    resigned: bool = False  # it gave the game up; the action only lets the game end
+
+
 class LatePlayer(Protocol):
-    """Answers later; one lane at a time."""
+    """Answers later; one slot at a time."""
 
-    kind: str
+    @property
+    def kind(self) -> str: ...
 
-    def ask(self, observation: dict[str, Any], mask: Any) -> Future[Any]: ...
+    def ask(self, question: Question) -> Future[Answer]:
+        """Never raises; a Future that fails ends the game's run with its error."""
+        ...
+
+    def close(self) -> None: ...
