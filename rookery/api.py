@@ -19,12 +19,11 @@ from rookery.algorithms.networks import Network
 from rookery.config import RunConfig
 from rookery.configure import build
 from rookery.control.home import Home
-from rookery.envs import SOLO_SEAT
 from rookery.errors import InputError, RookeryError
+from rookery.frozen import load_frozen
 from rookery.launchers.standby import Standby
-from rookery.learner.checkpoint import acting_arrays, newest_checkpoint
-from rookery.learner.store import open_store
 from rookery.players.policy import PolicyPlayer
+from rookery.players.seat_map import SeatFunction
 from rookery.spaces import Categorical, Leaf, MultiCategorical
 
 
@@ -39,6 +38,8 @@ def train(
     until_return: float | None = None,
     seed: int | None = None,
     launcher: str | None = None,
+    seats: dict[str, Any] | None = None,
+    seat_map: SeatFunction | str | None = None,
     env: dict[str, Any] | None = None,
     config: dict[str, Any] | None = None,
     home: str | Path | None = None,
@@ -46,8 +47,10 @@ def train(
 ) -> Run:
     """Train until the target or limit is reached, and return the run.
 
-    `env` is passed to the environment; `config` is a nested mapping of any other config keys, as in
-    YAML. Raises RookeryError if the run fails; Ctrl-C stops it after a checkpoint.
+    `seats` maps seats or patterns to players; `seat_map` is a function `(seat, episode) -> player`
+    instead, or its "module:function". `env` is passed to the environment; `config` is a nested
+    mapping of any other config keys, as in YAML. Raises RookeryError if the run fails; Ctrl-C
+    stops it after a checkpoint.
     """
     from rookery.runner import create_run
 
@@ -57,13 +60,22 @@ def train(
         "stop": {"steps": steps, "minutes": minutes, "until_return": until_return},
         "seed": seed,
         "launcher": launcher,
+        "seats": seats,
+        "seat_map": seat_map if isinstance(seat_map, str) else None,
     }
     asked = _given({**flags, "environment": {"id": environment, "kwargs": env}})
     place = Home(Path(home).absolute()) if home is not None else Home.default()
     built = build(config or {}, asked)
+    function = None if isinstance(seat_map, str) else seat_map
+    if function is not None and built.launcher != "inline":
+        raise InputError(
+            "seat_map is a function of this process: pass launcher='inline', or name it as "
+            "'module:function' so that other processes can import it"
+        )
     standby = Standby(built.learner.threads) if built.launcher == "local" else None
     try:
-        return _carry(place, create_run(place, built), quiet, standby)
+        run = create_run(place, built, function)
+        return _carry(place, run, quiet, standby, function)
     finally:
         if standby is not None:
             standby.close()
@@ -110,9 +122,9 @@ class Run:
 
         return show(self._home, self.id)
 
-    def resume(self, quiet: bool = False) -> Run:
+    def resume(self, quiet: bool = False, seat_map: SeatFunction | None = None) -> Run:
         """Go on from the newest checkpoint, in this process."""
-        return _carry(self._home, self.id, quiet)
+        return _carry(self._home, self.id, quiet, seat_function=seat_map)
 
     def evaluate(self, episodes: int = 100, seed: int = 0) -> dict[str, Any]:
         """Greedy and sampled play of fresh episodes."""
@@ -120,14 +132,10 @@ class Run:
 
         return evaluate_run(self._home, self.id, episodes, seed)
 
-    def policy(self, greedy: bool = True) -> Policy:
-        """The newest checkpoint's policy."""
-        checkpoint = newest_checkpoint(open_store(self._home.checkpoint_uri(self.id, self.config)))
-        if checkpoint is None:
-            raise InputError(f"run {self.id} has no checkpoint yet: train it for some seconds")
-        spec = self._home.spec(self._home.state(self.id))
-        network = Network(spec.seats[SOLO_SEAT], self.config.network)
-        return Policy(network, acting_arrays(network, checkpoint.arrays), greedy, self.config.seed)
+    def policy(self, greedy: bool = True, name: str | None = None) -> Policy:
+        """The newest checkpoint's policy; of several, the first unless one is named."""
+        frozen = load_frozen(self._home, self.id, policy=name)
+        return Policy(frozen.network, frozen.arrays, greedy, self.config.seed)
 
 
 class Policy:
@@ -165,18 +173,24 @@ def _at(observation: Any, leaf: Leaf) -> Any:
     return observation
 
 
-def _carry(home: Home, run: str, quiet: bool, standby: Standby | None = None) -> Run:
+def _carry(
+    home: Home,
+    run: str,
+    quiet: bool,
+    standby: Standby | None = None,
+    seat_function: SeatFunction | None = None,
+) -> Run:
     from rookery.progress import Progress
     from rookery.runner import carry
     from rookery.views import train_result
 
     began = time.time()
     if quiet:
-        state = carry(home, run, None, standby)
+        state = carry(home, run, None, standby, seat_function)
     else:
         progress = Progress(run, sys.stdout, home.config(home.state(run)))
         with progress:
-            state = carry(home, run, progress, standby)
+            state = carry(home, run, progress, standby, seat_function)
         if state is not None:
             progress.summary(train_result(home, state, began))
     if state is not None and state.status == "failed":

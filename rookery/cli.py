@@ -185,6 +185,12 @@ def _add_config_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("environment", metavar="ENVIRONMENT", nargs="?")
     parser.add_argument("--config", metavar="FILE", help="YAML with the keys of `config show`")
     parser.add_argument("--algorithm", metavar="NAME", help="ppo (default) or impala")
+    parser.add_argument(
+        "--self-play", action="store_true", help="main in every seat, at times against past selves"
+    )
+    parser.add_argument(
+        "--seats", nargs="+", default=[], metavar="SEAT=PLAYER", help="who sits where"
+    )
     parser.add_argument("--actors", type=_integer, metavar="N", help="actor processes")
     parser.add_argument("--envs-per-actor", type=_integer, metavar="N")
     parser.add_argument("--steps", type=_integer, metavar="N", help="stop after so many steps")

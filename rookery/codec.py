@@ -81,10 +81,13 @@ class FragmentHeader(msgspec.Struct, frozen=True, kw_only=True):
     sequence: int  # 0, 1, 2 ... within the incarnation
     first_step: int  # agent steps of this incarnation before this fragment
     steps: int  # agent steps in it: the valid ones
-    version: WeightsVersion  # the weights that acted, the same for every step
+    version: WeightsVersion  # the weights that acted; `behind` says where a step's are older
     seats: tuple[str, ...]  # names for the numbers in `seat`
     players: tuple[str, ...]  # kinds of player for the numbers in `player`
+    part: int = 0  # which of the fragments of one turn of the playing loop, one per policy
+    parts: int = 1
     episodes: tuple[Episode, ...] = ()
+    games: tuple[Game, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +102,9 @@ class Fragment:
     truncated: np.ndarray  # (T, B) bool
     valid: np.ndarray  # (T, B) bool: False on rows that only reset a slot
     log_prob: np.ndarray  # (T, B) float32 of the behaviour; NaN where it is unknown
-    seat: np.ndarray  # (B,) uint8
-    player: np.ndarray  # (B,) uint8
+    seat: np.ndarray  # (T, B) uint8
+    player: np.ndarray  # (T, B) uint8
+    behind: np.ndarray  # (T, B) uint8: versions by which a held step's weights are older
     mask: np.ndarray | None = None  # (T+1, B, actions) bool, True where legal
     state: Arrays = field(default_factory=dict)  # (B, ...) the player's state at the first step
 
@@ -236,7 +240,10 @@ def _view(payload: bytes, offset: int, entry: _ArrayHeader) -> np.ndarray:
     )
 
 
-_FIELDS = ["action", "reward", "terminated", "truncated", "valid", "log_prob", "seat", "player"]
+_FIELDS = [
+    *("action", "reward", "terminated", "truncated", "valid", "log_prob"),
+    *("seat", "player", "behind"),
+]
 
 
 def _named_arrays(fragment: Fragment) -> list[tuple[str, np.ndarray]]:
@@ -283,10 +290,10 @@ def _check_shapes(fragment: Fragment) -> None:
         array = getattr(fragment, name)
         if array.shape != shape or array.dtype != np.float32:
             raise MessageError(f"{name} is {array.dtype}{array.shape}, not float32{shape}")
-    for name in ("seat", "player"):
+    for name in ("seat", "player", "behind"):
         array = getattr(fragment, name)
-        if array.shape != (lanes,) or array.dtype != np.uint8:
-            raise MessageError(f"{name} is {array.dtype}{array.shape}, not uint8({lanes},)")
+        if array.shape != shape or array.dtype != np.uint8:
+            raise MessageError(f"{name} is {array.dtype}{array.shape}, not uint8{shape}")
     if fragment.action.shape[:2] != shape:
         raise MessageError(f"action has shape {fragment.action.shape}, not {shape} + ...")
     ahead = (steps + 1, lanes)
@@ -308,5 +315,7 @@ def _check_shapes(fragment: Fragment) -> None:
     if header.sequence < 0 or header.first_step < 0:
         raise MessageError("a sequence number or step count below 0")
     for numbers, names in ((fragment.seat, header.seats), (fragment.player, header.players)):
-        if lanes and int(numbers.max()) >= len(names):
-            raise MessageError("a lane names a seat or a kind of player that is not listed")
+        if numbers.size and int(numbers.max()) >= len(names):
+            raise MessageError("a step names a seat or a kind of player that is not listed")
+    if not 0 <= header.part < header.parts:
+        raise MessageError(f"part {header.part} of {header.parts}")

@@ -21,7 +21,10 @@ class _Part(BaseModel):
 class EnvironmentConfig(_Part):
     """The world that is played."""
 
-    id: str = Field(min_length=1, description="Gymnasium id, gymnax:NAME or module:Class")
+    id: str = Field(
+        min_length=1,
+        description="Gymnasium id, gymnax:NAME, pgx:NAME, pettingzoo:NAME or module:Class",
+    )
     kwargs: dict[str, Any] = Field(default={}, description="passed to the environment")
     deadline_s: float = Field(
         default=60.0, gt=0, description="a reset or step that takes longer counts as hung"
@@ -29,8 +32,19 @@ class EnvironmentConfig(_Part):
 
 
 class NetworkConfig(_Part):
-    """The policy's and the value's networks: one MLP each, over a shared CNN for images."""
+    """The policy's and the value's networks: one MLP each, over a shared CNN for images.
 
+    With an encoder both stand on its dense layers, which other policies may share.
+    """
+
+    encoder: str | None = Field(
+        default=None,
+        min_length=1,
+        description="name of an encoder: policies that name the same one share its weights",
+    )
+    encoder_hidden: tuple[Annotated[int, Field(ge=1, le=8192)], ...] = Field(
+        default=(64,), max_length=8, description="width of each layer of the encoder, if it has one"
+    )
     hidden: tuple[Annotated[int, Field(ge=1, le=8192)], ...] = Field(
         default=(64, 64), max_length=8, description="width of each hidden layer"
     )
@@ -103,6 +117,9 @@ class ActorsConfig(_Part):
     count: int = Field(default=1, ge=1, le=64, description="actor processes")
     envs_per_actor: int = Field(default=32, ge=1, le=65536, description="slots played together")
     rollout_steps: int = Field(default=64, ge=1, le=65536, description="T of a fragment")
+    opponents_per_actor: int = Field(
+        default=4, ge=1, le=64, description="snapshots of a league that play at once"
+    )
 
 
 class LearnerConfig(_Part):
@@ -172,12 +189,104 @@ class RestartConfig(_Part):
     max_backoff_s: float = Field(default=10.0, ge=0)
 
 
+class DrawOption(_Part):
+    """One of the players that a seat may draw."""
+
+    player: str | None = Field(default=None, description="a policy or any other player")
+    league: str | None = Field(default=None, description="a snapshot of this policy's league")
+    weight: float = Field(ge=0)
+
+    @property
+    def text(self) -> str:
+        return self.player if self.player is not None else f"league:{self.league}"
+
+    @model_validator(mode="after")
+    def _one_of(self) -> DrawOption:
+        if (self.player is None) == (self.league is None):
+            raise ValueError("each entry of a draw names one player or one league")
+        return self
+
+
+class Draw(_Part):
+    """A player drawn anew for each episode, by weight."""
+
+    draw: tuple[DrawOption, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _weighs(self) -> Draw:
+        if not sum(option.weight for option in self.draw):
+            raise ValueError("a draw needs at least one entry with a weight above 0")
+        return self
+
+
+class PolicyConfig(_Part):
+    """One policy; what it leaves out is the run's own `algorithm` and `network`."""
+
+    algorithm: Algorithm = PPOConfig()
+    network: NetworkConfig = NetworkConfig()
+    trains_encoder: bool = Field(
+        default=True, description="whether its gradient reaches a shared encoder"
+    )
+    role: Literal["main", "exploiter"] = Field(
+        default="main",
+        description="an exploiter joins the league when it beats its target, and begins anew",
+    )
+    target: str | None = Field(default=None, description="the policy that an exploiter is after")
+
+    @model_validator(mode="after")
+    def _targets(self) -> PolicyConfig:
+        if (self.role == "exploiter") != (self.target is not None):
+            raise ValueError("role=exploiter and target=POLICY go together")
+        return self
+
+
+class LeagueConfig(_Part):
+    """Snapshots of the policies, and who plays them."""
+
+    snapshot_every_steps: int | None = Field(
+        default=500_000, ge=1, description="agent steps of the run between snapshots; off when null"
+    )
+    snapshot_win_rate: float | None = Field(
+        default=None, gt=0, lt=1, description="or when a policy wins this share against its league"
+    )
+    keep: int = Field(default=40, ge=2, description="snapshots per policy, spread over the run")
+    opponents: Literal["uniform", "recency", "pfsp"] = Field(
+        default="pfsp", description="how a snapshot is drawn; pfsp: those that win more, more often"
+    )
+    games_per_draw: int = Field(
+        default=64, ge=1, description="games that a drawn snapshot plays before another is drawn"
+    )
+    reference: tuple[str, ...] = Field(
+        default=("script:random",), description="players outside the run on its rating ladder"
+    )
+    rating_every: int = Field(
+        default=8, ge=0, description="fragments between rounds of rating games; 0: none"
+    )
+    rating_slots: int = Field(default=32, ge=1, le=4096, description="rating games side by side")
+    exploiter_win_rate: float = Field(default=0.7, gt=0, lt=1)
+    exploiter_max_updates: int = Field(default=500, ge=1)
+
+
+MAIN = "main"  # the policy of a run that names none
+
+
 class RunConfig(_Part):
     """Everything that a run is."""
 
     environment: EnvironmentConfig
     algorithm: Algorithm = PPOConfig()
     network: NetworkConfig = NetworkConfig()
+    seats: dict[str, str | Draw] = Field(
+        default={}, description="seat name or pattern -> player; empty: `main` in every seat"
+    )
+    seat_map: str = Field(
+        default="", description="module:function(seat, episode) -> player, instead of `seats`"
+    )
+    policies: dict[str, PolicyConfig] = Field(
+        default={}, description="empty: one policy `main` with the run's algorithm and network"
+    )
+    train: tuple[str, ...] = Field(default=(), description="who learns; empty: every policy")
+    league: LeagueConfig = LeagueConfig()
     actors: ActorsConfig = ActorsConfig()
     learner: LearnerConfig = LearnerConfig()
     stop: StopConfig = StopConfig()
@@ -186,6 +295,18 @@ class RunConfig(_Part):
     launcher: Literal["local", "inline"] = "local"
     restarts: RestartConfig = RestartConfig()
     seed: int = Field(default=0, ge=0, lt=2**32)
+
+    @property
+    def all_policies(self) -> dict[str, PolicyConfig]:
+        """Every policy, whole; the first is the one that a run is judged by."""
+        return self.policies or {
+            MAIN: PolicyConfig(algorithm=self.algorithm, network=self.network)
+        }
+
+    @property
+    def learning(self) -> tuple[str, ...]:
+        """Names of the policies that learn."""
+        return self.train or tuple(self.all_policies)
 
     @property
     def fragment_lanes(self) -> int:

@@ -7,6 +7,7 @@ Whatever is wrong becomes one ConfigError line that names the key, with the near
 
 from __future__ import annotations
 
+import copy
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -15,7 +16,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from rookery.config import ALGORITHMS, ActorsConfig, PPOConfig, RunConfig, SqliteBusConfig
+from rookery.config import ALGORITHMS, MAIN, ActorsConfig, PPOConfig, RunConfig, SqliteBusConfig
 from rookery.errors import ConfigError, UnknownName, nearest_names
 from rookery.tuned import tuned_defaults
 
@@ -44,7 +45,40 @@ def build(*layers: Layer) -> RunConfig:
     merged = tuned_defaults(str(environment["id"]), kind)
     _merge(merged, asked)
     _fit(merged, asked)
+    _fill_policies(merged)
     return validate(merged)
+
+
+def self_play(policy: str = MAIN) -> dict[str, Any]:
+    """The seats of `--self-play`: mostly the policy itself, now and then one of its past selves."""
+    options = [{"player": policy, "weight": 0.8}, {"league": policy, "weight": 0.2}]
+    return {"seats": {"*": {"draw": options}}}
+
+
+def seats_from(texts: Iterable[str]) -> dict[str, str]:
+    """`seat=player` arguments as the `seats` of a config."""
+    seats = {}
+    for text in texts:
+        seat, equals, player = text.partition("=")
+        if not equals or not seat or not player:
+            raise ConfigError(f"{text!r} is not of the form seat=player, like player_0=main")
+        seats[seat] = player
+    return seats
+
+
+def _fill_policies(merged: dict[str, Any]) -> None:
+    """What a policy leaves out of its algorithm and network is the run's own."""
+    policies = merged.get("policies")
+    for policy in policies.values() if isinstance(policies, dict) else ():
+        if not isinstance(policy, dict):
+            continue  # for the validation to refuse
+        for part in ("algorithm", "network"):
+            whole = copy.deepcopy(merged.get(part, {}))
+            own = policy.get(part, {})
+            if part == "algorithm" and own.get("kind", whole["kind"]) != whole["kind"]:
+                whole = {}
+            _merge(whole, own)
+            policy[part] = whole
 
 
 def validate(values: Layer) -> RunConfig:

@@ -8,19 +8,16 @@ from typing import Any
 import numpy as np
 
 from rookery import seeds
-from rookery.algorithms.networks import Network
 from rookery.codec import Arrays
 from rookery.config import RunConfig
 from rookery.control.home import Home
 from rookery.envs import SOLO_SEAT, BatchedEnvironment
 from rookery.envs.registry import make
 from rookery.errors import InputError, UnknownName
-from rookery.learner.checkpoint import acting_arrays, newest_checkpoint
-from rookery.learner.store import open_store
+from rookery.frozen import load_frozen
 from rookery.players import Player
 from rookery.players.policy import PolicyPlayer
 from rookery.players.script import RandomPlayer
-from rookery.spaces import EnvironmentSpec
 
 MAX_SLOTS = 128
 
@@ -80,17 +77,22 @@ def evaluate_run(
     """Greedy and sampled play of the newest checkpoint; the object of `rookery eval --json`."""
     state = home.state(run)
     config, spec = home.config(state), home.spec(state)
-    network = Network(spec.seats[SOLO_SEAT], config.network)
+    if len(spec.seats) > 1:
+        raise InputError(
+            f"{spec.id} has {len(spec.seats)} seats: use `rookery match {spec.id} {run} "
+            "script:random` to see how a policy plays there"
+        )
     arrays: Arrays = {}
     if player == "script:random":
-        players: dict[str, Player] = {"sampled": RandomPlayer(spec.seats[SOLO_SEAT])}
+        players: dict[str, Player] = {"sampled": RandomPlayer(next(iter(spec.seats.values())))}
         name, env_steps = player, 0
     elif player == "policy":
+        frozen = load_frozen(home, run)
         players = {
-            "greedy": PolicyPlayer(network, greedy=True),
-            "sampled": PolicyPlayer(network),
+            "greedy": PolicyPlayer(frozen.network, greedy=True),
+            "sampled": PolicyPlayer(frozen.network),
         }
-        arrays, name, env_steps = _newest_arrays(home, run, config, network)
+        arrays, name, env_steps = frozen.arrays, frozen.checkpoint, frozen.env_steps
     else:
         raise UnknownName("player", player, ["policy", "script:random"])
     result: dict[str, Any] = {
@@ -101,18 +103,13 @@ def evaluate_run(
         "seed": seed,
     }
     for index, (kind, chosen) in enumerate(players.items()):
-        played = _play(config, spec, chosen, arrays, episodes, (seed, index))
+        played = _play(config, chosen, arrays, episodes, (seed, index))
         result[kind] = played.summary()
     return result
 
 
 def _play(
-    config: RunConfig,
-    spec: EnvironmentSpec,
-    player: Player,
-    arrays: Arrays,
-    episodes: int,
-    place: tuple[int, int],
+    config: RunConfig, player: Player, arrays: Arrays, episodes: int, place: tuple[int, int]
 ) -> Episodes:
     env = make(config.environment.id, min(episodes, MAX_SLOTS), config.environment.kwargs)
     try:
@@ -121,13 +118,3 @@ def _play(
         return play_episodes(env, player, arrays, episodes, seed, rng)
     finally:
         env.close()
-
-
-def _newest_arrays(
-    home: Home, run: str, config: RunConfig, network: Network
-) -> tuple[Arrays, str, int]:
-    checkpoint = newest_checkpoint(open_store(home.checkpoint_uri(run, config)))
-    if checkpoint is None:
-        raise InputError(f"run {run} has no checkpoint yet: train it for some seconds first")
-    arrays = acting_arrays(network, checkpoint.arrays)
-    return arrays, checkpoint.name, checkpoint.manifest.ledger.trained

@@ -2,7 +2,8 @@
 
     experiences        Fragment, ActorJoined                       actor -> learner
                        ActorLeft                                   controller -> learner
-    model_updates      Weights, Credits                            learner -> actors
+    model_updates      Weights, Credits, LeaguePools               learner -> actors
+                       SeatsChanged                                controller -> actors
     commands.control   Command                                     people, scripts -> controller
     events             Event                                       controller, workers -> everyone
     metrics.training   TrainingMetrics                             learner -> everyone
@@ -32,6 +33,8 @@ METRICS_TRAINING = "metrics.training"
 METRICS_ACTORS = "metrics.actors"
 
 CREDITS_KEY = "credits"
+LEAGUE_KEY = "league"
+SEATS_KEY = "seats"
 
 MAX_JSON_BYTES = 4 << 20
 
@@ -80,7 +83,7 @@ class ActorJoined(_Json, frozen=True, kw_only=True, tag="joined"):
 
     actor: str
     generation: int
-    next_sequence: int  # the sequence number its next fragment will have
+    next_turn: int  # of its playing loop; each makes a fragment of every policy that learns
 
 
 class ActorLeft(_Json, frozen=True, kw_only=True, tag="left"):
@@ -93,7 +96,22 @@ class Credits(_Json, frozen=True, kw_only=True, tag="credits"):
     """Admission control: how far each actor may play. Cumulative, so the newest is enough."""
 
     generation: int
-    upto: dict[str, int]  # actor -> it may play fragments with a sequence below this
+    upto: dict[str, int]  # actor -> it may play turns below this
+
+
+class LeaguePools(_Json, frozen=True, kw_only=True, tag="league"):
+    """What actors need of the league: whom to draw, whom to rate, and where the weights are."""
+
+    pools: dict[str, dict[str, float]]  # policy -> snapshot -> weight in a draw
+    rated: tuple[str, ...]  # snapshots whose ratings are least certain, first things first
+    files: dict[str, str]  # snapshot -> its name in the store of snapshots
+
+
+class SeatsChanged(_Json, frozen=True, kw_only=True, tag="seats"):
+    """A new seat map, from the next episode on."""
+
+    revision: int  # grows with each change
+    seats: dict[str, Any]  # as in the config
 
 
 # --- commands ------------------------------------------------------------------------------------
@@ -122,7 +140,13 @@ class DeleteRun(_Command, frozen=True, kw_only=True, tag="delete_run"):
     """Forget a run that does not run, and remove its files."""
 
 
-Command = CreateRun | StartRun | StopRun | DeleteRun
+class ChangeSeats(_Command, frozen=True, kw_only=True, tag="change_seats"):
+    """Other players in the seats, from each slot's next episode on."""
+
+    seats: dict[str, Any]  # as in the config; all seats
+
+
+Command = CreateRun | StartRun | StopRun | DeleteRun | ChangeSeats
 
 
 # --- events --------------------------------------------------------------------------------------
@@ -186,6 +210,15 @@ class CheckpointSaved(_Event, frozen=True, kw_only=True, tag="checkpoint_saved")
     env_steps: int
 
 
+class MatchPlayed(_Event, frozen=True, kw_only=True, tag="match_played"):
+    """Games outside training between frozen players, for the ladder."""
+
+    players: tuple[str, str]
+    wins: int  # of the first
+    draws: int
+    losses: int
+
+
 class CheckpointDamaged(_Event, frozen=True, kw_only=True, tag="checkpoint_damaged"):
     name: str
     why: str
@@ -208,6 +241,7 @@ Event = (
     | WorkerExited
     | CheckpointSaved
     | CheckpointDamaged
+    | MatchPlayed
     | RunEnded
 )
 
@@ -225,6 +259,26 @@ class LedgerSummary(msgspec.Struct, frozen=True, kw_only=True):
     seen: dict[str, int]  # actor -> agent steps received from it
     duplicates: int = 0  # fragments that arrived twice and were ignored
     gaps: int = 0  # fragments that should have come and did not
+
+
+class PolicyMetrics(msgspec.Struct, frozen=True, kw_only=True):
+    """One policy's part in a run of several."""
+
+    trained: int  # agent steps
+    episodes: int
+    mean_return_100: float | None
+    values: dict[str, float | None]
+
+
+class LeagueMetrics(msgspec.Struct, frozen=True, kw_only=True):
+    """How the league stands: rating games are a run's evaluation beside its training."""
+
+    snapshots: int
+    rated_games: int
+    newest: str  # the newest snapshot
+    rating: float
+    uncertainty: float
+    points: dict[str, float]  # player of reference -> the newest snapshot's share of points
 
 
 class TrainingMetrics(_Json, frozen=True, kw_only=True, tag="training"):
@@ -245,6 +299,9 @@ class TrainingMetrics(_Json, frozen=True, kw_only=True, tag="training"):
     lag_max: int  # the largest lag of any fragment trained in this life
     ledger: LedgerSummary
     values: dict[str, float | None]  # losses and diagnostics; None where a value was not finite
+    policies: dict[str, PolicyMetrics] = {}  # of a run with several seats or policies
+    seats: dict[str, float] = {}  # seat -> mean return of the last 100 episodes there
+    league: LeagueMetrics | None = None
 
 
 class ActorMetrics(_Json, frozen=True, kw_only=True, tag="actor"):
@@ -259,7 +316,17 @@ class ActorMetrics(_Json, frozen=True, kw_only=True, tag="actor"):
     doing: str  # waiting, playing
 
 
-JsonMessage = ActorJoined | ActorLeft | Credits | Command | Event | TrainingMetrics | ActorMetrics
+JsonMessage = (
+    ActorJoined
+    | ActorLeft
+    | Credits
+    | LeaguePools
+    | SeatsChanged
+    | Command
+    | Event
+    | TrainingMetrics
+    | ActorMetrics
+)
 
 _encoder = msgspec.json.Encoder()
 _T = TypeVar("_T")

@@ -28,6 +28,8 @@ from rookery.messages import (
     TrainingMetrics,
     decode_json,
 )
+from rookery.players.seat_map import SeatFunction, Seating
+from rookery.tables import check_players
 from rookery.wiring import prepare_xla
 from rookery.workers import inline
 
@@ -41,18 +43,23 @@ def author() -> str:
         return f"uid {os.getuid()}"
 
 
-def create_run(home: Home, config: RunConfig) -> str:
-    """Describe the environment (which finds most mistakes), then append CreateRun."""
+def create_run(home: Home, config: RunConfig, seat_function: SeatFunction | None = None) -> str:
+    """Look at the environment and seat the players (which finds most mistakes), then CreateRun."""
     from rookery.envs.registry import describe
 
     if config.launcher == "inline":
         prepare_xla(config.learner.threads)  # looking at a JAX-native environment imports JAX
     spec = describe(config.environment.id, config.environment.kwargs)
+    check_players(config, Seating.of(config, spec, seat_function), home)
     return home.create(config, spec, author())
 
 
 def carry(
-    home: Home, run: str, progress: Progress | None = None, standby: Standby | None = None
+    home: Home,
+    run: str,
+    progress: Progress | None = None,
+    standby: Standby | None = None,
+    seat_function: SeatFunction | None = None,
 ) -> RunState | None:
     """Own the run and carry it to its end; None if another process owns it.
 
@@ -64,7 +71,8 @@ def carry(
             return None
         config = home.config(home.state(run))
         bus = home.open_run_bus(run, config) if config.bus.kind == "sqlite" else None
-        controller = Controller(home, run, config, bus, make_launcher(home, run, config, standby))
+        launcher = make_launcher(home, run, config, standby, seat_function)
+        controller = Controller(home, run, config, bus, launcher)
         follow = _following(bus, progress)
         with _stop_on_interrupt(home, run) as obey:
 
@@ -76,10 +84,14 @@ def carry(
 
 
 def make_launcher(
-    home: Home, run: str, config: RunConfig, standby: Standby | None = None
+    home: Home,
+    run: str,
+    config: RunConfig,
+    standby: Standby | None = None,
+    seat_function: SeatFunction | None = None,
 ) -> Launcher:
     if config.launcher == "inline":
-        return InlineLauncher(lambda spec, stopped: inline(home, run, spec, stopped))
+        return InlineLauncher(lambda spec, stopped: inline(home, run, spec, stopped, seat_function))
     return LocalLauncher(home.run_dir(run) / "logs", standby)
 
 

@@ -8,7 +8,15 @@ from __future__ import annotations
 
 import numpy as np
 
-_PURPOSES = {"network": 0, "learner": 1, "actor": 2, "environment": 3, "evaluation": 4}
+_PURPOSES = {
+    "network": 0,
+    "learner": 1,
+    "actor": 2,
+    "environment": 3,
+    "evaluation": 4,
+    "seats": 5,
+    "match": 6,
+}
 
 
 def sequence(run_seed: int, purpose: str, *place: int) -> np.random.SeedSequence:

@@ -55,6 +55,17 @@ class Continuous(msgspec.Struct, frozen=True, tag="continuous"):
 ActionSpace = Categorical | MultiCategorical | Continuous
 
 
+def stored_action(space: ActionSpace) -> tuple[tuple[int, ...], str]:
+    """Shape and dtype of one action as a fragment keeps it."""
+    match space:
+        case Categorical():
+            return (), "int32"
+        case MultiCategorical(sizes=sizes):
+            return (len(sizes),), "int32"
+        case Continuous(shape=shape):
+            return (math.prod(shape),), "float32"
+
+
 class SeatSpec(msgspec.Struct, frozen=True):
     """The spaces of one seat."""
 

@@ -53,6 +53,30 @@ _PPO: dict[str, dict[str, Any]] = {
         },
         "network": {"normalize_observations": True},
     },
+    "pgx:tic_tac_toe": {
+        "actors": {"envs_per_actor": 256, "rollout_steps": 64},
+        "algorithm": {
+            "learning_rate": 1e-3,
+            "epochs": 2,
+            "minibatch_size": 2048,
+            "gamma": 1.0,
+            "entropy_coef": 0.01,
+        },
+        "network": {"hidden": [128, 128], "activation": "relu"},
+        "league": {"reference": ["script:random", "script:perfect"]},
+    },
+    "pgx:connect_four": {
+        "actors": {"envs_per_actor": 256, "rollout_steps": 64},
+        "algorithm": {
+            "learning_rate": 1e-3,
+            "epochs": 2,
+            "minibatch_size": 2048,
+            "gamma": 1.0,
+            "entropy_coef": 0.01,
+        },
+        "network": {"hidden": [256, 256], "activation": "relu"},
+        "league": {"reference": ["script:random", "script:minimax?depth=2"]},
+    },
     "gymnax:*": {
         "actors": {"envs_per_actor": 64, "rollout_steps": 64},
         "algorithm": {"learning_rate": 1e-3, "minibatch_size": 512, "entropy_coef": 0.01},

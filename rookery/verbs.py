@@ -19,7 +19,7 @@ OK, FAILED, BAD_INPUT, LIMITED, INTERRUPTED = 0, 1, 2, 3, 130
 
 
 def _config_from(arguments: argparse.Namespace) -> Any:
-    from rookery.configure import assignment, build, load_yaml, parse_value
+    from rookery.configure import assignment, build, load_yaml, parse_value, seats_from, self_play
 
     layers: list[dict[str, Any]] = []
     if arguments.config:
@@ -43,6 +43,10 @@ def _config_from(arguments: argparse.Namespace) -> Any:
             for part in reversed(key.split(".")):
                 nested = {part: nested}
             layers.append(nested)
+    if arguments.self_play:
+        layers.append(self_play())
+    if arguments.seats:
+        layers.append({"seats": seats_from(arguments.seats)})
     layers += [assignment(text) for text in arguments.set]
     options: dict[str, Any] = {}
     for text in arguments.env_options:

@@ -14,24 +14,26 @@ from pathlib import Path
 from rookery import seeds
 from rookery.actor.loop import Rollout, play
 from rookery.actor.post import ActorPost
-from rookery.algorithms.networks import Network, initial_arrays
+from rookery.algorithms.networks import Network
+from rookery.algorithms.policies import PolicySetup, initial_weights
 from rookery.bus import EARLIEST, Bus
 from rookery.codec import Fragment
 from rookery.config import RunConfig
 from rookery.control.home import Home
-from rookery.envs import SOLO_SEAT
+from rookery.frozen import snapshot_store
 from rookery.learner.batching import Branch, Inbox
 from rookery.learner.checkpoint import Manifest, acting_arrays, newest_checkpoint, pending_fragments
 from rookery.learner.keeper import Keeper
+from rookery.learner.leagues import Leagues
 from rookery.learner.loop import Updated, learn
 from rookery.learner.post import LearnerPost
 from rookery.learner.report import Report
 from rookery.learner.store import open_store
 from rookery.messages import ActorId, CheckpointDamaged
 from rookery.players.policy import PolicyPlayer, draw_jax
+from rookery.players.seat_map import SeatFunction, Seating
 from rookery.spaces import EnvironmentSpec
-
-POLICY = "main"
+from rookery.tables import is_solo, layouts, make_rollout, networks
 
 
 @dataclass(frozen=True)
@@ -41,14 +43,19 @@ class Place:
     home: Home
     run: str
     config: RunConfig
-    spec: EnvironmentSpec
+    seating: Seating
     bus: Bus
 
+    @property
+    def spec(self) -> EnvironmentSpec:
+        return self.seating.spec
+
     @classmethod
-    def open(cls, home: Home, run: str) -> Place:
+    def open(cls, home: Home, run: str, seat_function: SeatFunction | None = None) -> Place:
         state = home.state(run)
         config = home.config(state)
-        return cls(home, run, config, home.spec(state), home.open_run_bus(run, config))
+        seating = Seating.of(config, home.spec(state), seat_function)
+        return cls(home, run, config, seating, home.open_run_bus(run, config))
 
 
 def prepare_xla(threads: int) -> None:
@@ -74,7 +81,7 @@ class Actor:
 
     rollout: Rollout
     post: ActorPost
-    loop: Iterator[Fragment | None]
+    loop: Iterator[tuple[Fragment, ...] | None]
 
 
 def wire_actor(
@@ -84,41 +91,45 @@ def wire_actor(
     busy: Callable[[str], None] = lambda doing: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Actor:
-    config, spec = place.config, place.spec
-    network = Network(spec.seats[SOLO_SEAT], config.network)
+    config, seating = place.config, place.seating
+    if is_solo(seating):
+        rollout = _solo_rollout(place, actor, busy)
+    else:
+        rollout = make_rollout(config, seating, place.home, place.run, actor, busy)
+    policies = [p for p in config.all_policies if p in seating.live]
+    seats = tuple(place.spec.seats)
+    post = ActorPost(place.bus, place.run, policies, config.learning, actor, seats, wait_s, busy)
+    return Actor(rollout, post, play(rollout, post, stopped))
+
+
+def _solo_rollout(place: Place, actor: ActorId, busy: Callable[[str], None]) -> Rollout:
+    """The plain case, without a table: one seat, one policy."""
+    config, (seat,) = place.config, place.spec.seats
+    (network,) = networks(config, place.seating).values()
     seed = seeds.number(config.seed, "environment", *actor)
-    rollout: Rollout
-    if spec.compiled:
+    if place.spec.compiled:
         import jax.numpy as jnp
 
         from rookery.actor.compiled import CompiledRollout
         from rookery.envs.registry import make_compiled
 
-        rollout = CompiledRollout(
+        return CompiledRollout(
             make_compiled(config.environment.id, config.environment.kwargs),
             PolicyPlayer(network, jnp, draw_jax),
-            SOLO_SEAT,
+            seat,
             config.actors.rollout_steps,
             config.actors.envs_per_actor,
             seed,
         )
-    else:
-        from rookery.actor.stepped import SteppedRollout
-        from rookery.envs.registry import make
+    from rookery.actor.stepped import SteppedRollout
+    from rookery.envs.registry import make
 
-        busy("making the environment")
-        env = make(config.environment.id, config.actors.envs_per_actor, config.environment.kwargs)
-        rollout = SteppedRollout(
-            env,
-            PolicyPlayer(network),
-            SOLO_SEAT,
-            config.actors.rollout_steps,
-            seeds.generator(config.seed, "actor", *actor),
-            seed,
-            busy,
-        )
-    post = ActorPost(place.bus, place.run, POLICY, actor, SOLO_SEAT, "policy", wait_s, busy)
-    return Actor(rollout, post, play(rollout, post, stopped))
+    busy("making the environment")
+    env = make(config.environment.id, config.actors.envs_per_actor, config.environment.kwargs)
+    rng = seeds.generator(config.seed, "actor", *actor)
+    return SteppedRollout(
+        env, PolicyPlayer(network), seat, config.actors.rollout_steps, rng, seed, busy
+    )
 
 
 @dataclass
@@ -140,19 +151,22 @@ def wire_learner(
     The first weights go out before anything is compiled: actors get ready meanwhile.
     """
     home, run, config = place.home, place.run, place.config
-    network = Network(place.spec.seats[SOLO_SEAT], config.network)
+    nets = networks(config, place.seating)
+    setups = _setups(config, place.seating, nets)
     store = open_store(home.checkpoint_uri(run, config))
 
     def damaged(name: str, why: str) -> None:
         home.record(CheckpointDamaged(run=run, name=name, why=why))
 
     checkpoint = newest_checkpoint(store, damaged)
+    begun = initial_weights([setups[p] for p in config.learning], config.seed)
+    begun = initial_weights(list(setups.values()), config.seed) | begun
+    arrays = {p: nets[p].acting_arrays(*begun[p]) for p in setups}
     if checkpoint is None:
-        manifest = Manifest.beginning(run, POLICY, config)
-        arrays = network.acting_arrays(*initial_arrays(network, config.seed))
+        manifest = Manifest.beginning(run, config, place.seating.has_league)
     else:
         manifest = checkpoint.manifest
-        arrays = acting_arrays(network, checkpoint.arrays)
+        arrays |= {p: acting_arrays(nets[p], checkpoint.arrays, p) for p in config.learning}
     manifest.ancestry[generation] = manifest.number
     inbox = Inbox(
         place.bus,
@@ -162,20 +176,51 @@ def wire_learner(
         manifest.position or EARLIEST,
         pending_fragments(checkpoint),
         wait_s,
-        trains_abandoned=config.algorithm.kind == "impala",
+        trains_abandoned=all(setups[p].algorithm.kind == "impala" for p in config.learning),
     )
-    post = LearnerPost(place.bus, run, POLICY, inbox, generation, manifest.number)
-    post.announce(arrays)
+    post = LearnerPost(place.bus, run, inbox, generation, manifest.number)
+    leagues, pools = None, None
+    if manifest.league is not None:
+        leagues = Leagues(
+            config,
+            manifest.league,
+            snapshot_store(home, run, config),
+            generation,
+            lambda: inbox.ledger.trained,
+        )
+        pools = leagues.begin(manifest.number, arrays)
+    post.announce(arrays, pools)
 
     from rookery.learner.trainer import Trainer  # imports JAX
 
-    trainer = Trainer(config, network)
+    trainer = Trainer(
+        [setups[p] for p in config.learning], config.actors.rollout_steps, config.seed
+    )
     if checkpoint is not None:
         trainer.restore(checkpoint.arrays)
-    report = Report(run, POLICY, manifest.episodes, manifest.episode_count, manifest.train_s)
+    if leagues is not None:
+        leagues.reset = trainer.reset
+    report = Report(run, manifest.windows, len(place.spec.seats), manifest.train_s)
     if wait_s and inbox.receive(post.number, wait_s=0.0):
         post.grant()  # the first fragments are played while the update compiles
         report.begin()
     trainer.compile()
-    keeper = Keeper(place.bus, config, store, inbox, trainer, post, report, checkpoint)
-    return Learner(keeper, learn(inbox, trainer, post, keeper.progress, stopped))
+    keeper = Keeper(place.bus, config, store, inbox, trainer, post, report, leagues, checkpoint)
+    return Learner(keeper, learn(inbox, trainer, post, keeper.progress, leagues, stopped))
+
+
+def _setups(
+    config: RunConfig, seating: Seating, nets: dict[str, Network]
+) -> dict[str, PolicySetup]:
+    """How each policy is trained; for those that only act, what they begin with."""
+    lanes = {p: layout.lanes for p, layout in layouts(config, seating).items()}
+    return {
+        name: PolicySetup(
+            name,
+            nets[name],
+            policy.algorithm,
+            lanes.get(name, 1) * config.learner.fragments_per_batch,
+            policy.trains_encoder,
+        )
+        for name, policy in config.all_policies.items()
+    }

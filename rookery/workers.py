@@ -29,6 +29,7 @@ from rookery.messages import (
     WorkerFailed,
     encode_json,
 )
+from rookery.players.seat_map import SeatFunction
 from rookery.wiring import Actor, Learner, Place, prepare_xla, wire_actor, wire_learner
 
 WAIT_S = 0.1  # how long a worker sleeps on the bus before it looks up
@@ -240,10 +241,14 @@ def _record_checkpoint(home: Home, learner: Learner, actor: dict | None = None) 
 
 
 def inline(
-    home: Home, run: str, spec: WorkerSpec, stopped: Callable[[], bool]
+    home: Home,
+    run: str,
+    spec: WorkerSpec,
+    stopped: Callable[[], bool],
+    seat_function: SeatFunction | None = None,
 ) -> Iterator[int | None]:
     """Actor and learner in turns; yields None per turn and the exit code at the end."""
-    turns = _take_turns(home, run, spec, stopped)
+    turns = _take_turns(home, run, spec, stopped, seat_function)
     while True:
         try:
             yield next(turns)
@@ -257,9 +262,13 @@ def inline(
 
 
 def _take_turns(
-    home: Home, run: str, spec: WorkerSpec, stopped: Callable[[], bool]
+    home: Home,
+    run: str,
+    spec: WorkerSpec,
+    stopped: Callable[[], bool],
+    seat_function: SeatFunction | None,
 ) -> Iterator[None]:
-    place = Place.open(home, run)
+    place = Place.open(home, run, seat_function)
     config = place.config
     prepare_xla(config.learner.threads)
     with DeadlineWatch(home, run, spec, config.environment.deadline_s) as watch:

@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rookery.actor.experience import EpisodeCounter, Experience
+from rookery.actor.experience import EpisodeCounter, Experience, Played
+from rookery.actor.loop import Admitted
 from rookery.codec import Arrays
 from rookery.envs import CompiledEnvironment
 from rookery.players import Player
@@ -39,8 +40,9 @@ class CompiledRollout:
         self._carry = self._reset(key)
         self._counter.clear(slice(None))
 
-    def __call__(self, arrays: Arrays) -> Experience:
+    def __call__(self, admitted: Admitted) -> Played:
         self._key, key = jax.random.split(self._key)
+        (arrays,) = admitted.arrays.values()
         self._carry, rows, last = self._scan(arrays, self._carry, key)
         rows, last = jax.device_get((rows, last))
         seen, action, log_prob, step = rows
@@ -54,7 +56,7 @@ class CompiledRollout:
         terminated, truncated = np.asarray(step.terminated), np.asarray(step.truncated)
         valid = ~np.asarray(step.reset)
         reward = np.asarray(step.reward, np.float32)
-        return Experience(
+        experience = Experience(
             observation,
             action,
             reward,
@@ -66,6 +68,7 @@ class CompiledRollout:
             {},
             self._counter.fold(reward, terminated | truncated, valid),
         )
+        return Played(dict.fromkeys(admitted.arrays, experience))
 
     def _reset_slots(self, key: Any) -> Any:
         return jax.vmap(self.env.reset)(jax.random.split(key, self.slots))
@@ -83,8 +86,7 @@ class CompiledRollout:
         return carry, rows, carry[1]
 
     def save(self) -> Arrays:
-        leaves = jax.tree.leaves(self._carry)
-        state = {f"carry/{i}": np.asarray(_raw(leaf)) for i, leaf in enumerate(leaves)}
+        state = {f"carry/{n}": array for n, array in save_tree(self._carry).items()}
         state["key"] = np.asarray(jax.random.key_data(self._key))
         state["totals"], state["lengths"] = (
             self._counter.totals.copy(),
@@ -93,12 +95,22 @@ class CompiledRollout:
         return state
 
     def restore(self, state: Arrays) -> None:
-        leaves, tree = jax.tree.flatten(self._carry)
-        saved = [_like(state[f"carry/{i}"], leaf) for i, leaf in enumerate(leaves)]
-        self._carry = jax.tree.unflatten(tree, saved)
+        saved = {n.removeprefix("carry/"): a for n, a in state.items() if n.startswith("carry/")}
+        self._carry = load_tree(self._carry, saved)
         self._key = jax.random.wrap_key_data(jnp.asarray(state["key"]))
         self._counter.totals[:] = state["totals"]
         self._counter.lengths[:] = state["lengths"]
+
+
+def save_tree(tree: Any) -> Arrays:
+    """A pytree's leaves by number."""
+    return {str(i): np.asarray(_raw(leaf)) for i, leaf in enumerate(jax.tree.leaves(tree))}
+
+
+def load_tree(like: Any, saved: Arrays) -> Any:
+    """The tree that `save_tree` saw; `like` gives its structure and types."""
+    leaves, tree = jax.tree.flatten(like)
+    return jax.tree.unflatten(tree, [_like(saved[str(i)], x) for i, x in enumerate(leaves)])
 
 
 def _raw(leaf: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rookery.codec import Arrays, Episode
+from rookery.codec import Arrays, Episode, Game
 
 
 class Experience(NamedTuple):
@@ -22,6 +22,15 @@ class Experience(NamedTuple):
     mask: np.ndarray | None
     state: Arrays
     episodes: tuple[Episode, ...]
+    seat: np.ndarray | None = None  # (T, B) uint8, in the environment's order; None: all of one
+    behind: np.ndarray | None = None  # (T, B) uint8; None: all 0
+
+
+class Played(NamedTuple):
+    """What one turn of the playing loop brought."""
+
+    experience: dict[str, Experience]  # of each policy that learns
+    games: tuple[Game, ...] = ()  # of several seats, ended in it
 
 
 class EpisodeCounter:

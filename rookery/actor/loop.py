@@ -9,10 +9,20 @@ the stream of what happened.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from rookery.actor.experience import Experience
-from rookery.codec import Arrays, Fragment, Weights
+from rookery.actor.experience import Played
+from rookery.codec import Arrays, Fragment
+from rookery.messages import LeaguePools, SeatsChanged, WeightsVersion
+
+
+class Admitted(NamedTuple):
+    """Leave to play: the newest of everything that the learner and the controller have said."""
+
+    version: WeightsVersion
+    arrays: dict[str, Arrays]  # policy -> weights, all of this version
+    pools: LeaguePools | None = None
+    seats: SeatsChanged | None = None
 
 
 class Rollout(Protocol):
@@ -20,7 +30,7 @@ class Rollout(Protocol):
 
     can_save: bool
 
-    def __call__(self, arrays: Arrays) -> Experience: ...
+    def __call__(self, admitted: Admitted) -> Played: ...
 
     def save(self) -> Arrays: ...
 
@@ -34,21 +44,23 @@ class Rollout(Protocol):
 class Post(Protocol):
     """The actor's side of the bus."""
 
-    def admit(self) -> Weights | None:
+    def admit(self) -> Admitted | None:
         """The newest weights, once the learner lets the next fragment be played."""
         ...
 
-    def send(self, experience: Experience, weights: Weights) -> Fragment: ...
+    def send(self, played: Played, admitted: Admitted) -> tuple[Fragment, ...]:
+        """A fragment of each policy that learns."""
+        ...
 
 
 def play(
     rollout: Rollout, post: Post, stopped: Callable[[], bool] = lambda: False
-) -> Iterator[Fragment | None]:
+) -> Iterator[tuple[Fragment, ...] | None]:
     """Play fragment after fragment; yields None whenever the learner's credit is waited for."""
     while not stopped():
-        weights = post.admit()
-        if weights is None:
+        admitted = post.admit()
+        if admitted is None:
             yield None
             continue
-        experience = rollout(weights.arrays)
-        yield post.send(experience, weights)
+        played = rollout(admitted)
+        yield post.send(played, admitted)

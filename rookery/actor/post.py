@@ -1,14 +1,22 @@
-"""The actor's side of the bus: weights and credits come in, fragments go out."""
+"""The actor's side of the bus: weights, credits and news come in, fragments go out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rookery.actor.experience import Experience
+from rookery.actor.experience import Experience, Played
+from rookery.actor.loop import Admitted
 from rookery.bus import EARLIEST, Bus, Outgoing
-from rookery.codec import Fragment, FragmentHeader, Weights, decode_weights, encode_fragment
+from rookery.codec import (
+    Fragment,
+    FragmentHeader,
+    Game,
+    Weights,
+    decode_weights,
+    encode_fragment,
+)
 from rookery.errors import BusFull
 from rookery.messages import (
     EXPERIENCES,
@@ -16,6 +24,9 @@ from rookery.messages import (
     ActorId,
     ActorJoined,
     Credits,
+    LeaguePools,
+    SeatsChanged,
+    WeightsVersion,
     decode_json,
     encode_json,
 )
@@ -23,6 +34,9 @@ from rookery.messages import (
 
 class ActorPost:
     """Keeps an actor within the learner's credits and numbers what it sends.
+
+    Each turn of the playing loop makes one fragment for each policy that learns; they go out
+    together, and a credit is needed for all of them.
 
     The learner publishes weights before the credits that go with them, on one ordered topic, so an
     actor that sees a credit has seen the weights it was granted for. A new generation of learner
@@ -33,34 +47,56 @@ class ActorPost:
         self,
         bus: Bus,
         run: str,
-        policy: str,
+        policies: Sequence[str],
+        learning: Sequence[str],
         actor: ActorId,
-        seat: str,
-        player_kind: str,
+        seats: Sequence[str],
         wait_s: float,
         busy: Callable[[str], None] = lambda doing: None,
     ) -> None:
-        self.run, self.policy, self.actor = run, policy, actor
-        self._seat, self._player_kind = seat, player_kind
+        self.run, self.actor = run, actor
+        self._policies, self._learning, self._seats = policies, tuple(learning), tuple(seats)
         self._bus = bus
         self._wait_s = wait_s  # 0 in an inline run, where waiting is another's turn
         self._busy = busy
         self._updates = bus.subscribe(MODEL_UPDATES, EARLIEST)
-        self._weights: Weights | None = None
+        self._weights: dict[str, Weights] = {}
+        self._pools: LeaguePools | None = None
+        self._changed: SeatsChanged | None = None
         self._generation = 0  # the learner's, that this actor has joined; 0: none yet
         self._upto = 0
         self.sequence = 0
         self.agent_steps = 0
 
-    def admit(self) -> Weights | None:
-        may_play = self.sequence < self._upto
-        self._read(0.0 if may_play else self._wait_s)
-        return self._weights if self.sequence < self._upto else None
+    @property
+    def _turn(self) -> int:
+        """How often the loop has played; credits count these."""
+        return self.sequence // len(self._learning)
 
-    def send(self, experience: Experience, weights: Weights) -> Fragment:
-        fragment = self._fragment(experience, weights)
+    def admit(self) -> Admitted | None:
+        self._read(0.0 if self._turn < self._upto else self._wait_s)
+        if self._turn >= self._upto:
+            return None
+        arrays = {policy: self._weights[policy].arrays for policy in self._policies}
+        version = self._weights[self._policies[0]].header.version
+        return Admitted(version, arrays, self._pools, self._changed)
+
+    def send(self, played: Played, admitted: Admitted) -> tuple[Fragment, ...]:
+        fragments = []
+        for part, policy in enumerate(self._learning):
+            games = played.games if part == 0 else ()
+            fragment = self._fragment(
+                policy, part, played.experience[policy], games, admitted.version
+            )
+            fragments.append(fragment)
+            self.sequence += 1
+            self.agent_steps += fragment.header.steps
+        self._publish([self._message(fragment) for fragment in fragments])
+        return tuple(fragments)
+
+    def _message(self, fragment: Fragment) -> Outgoing:
         header = fragment.header
-        message = Outgoing(
+        return Outgoing(
             EXPERIENCES,
             encode_fragment(fragment),
             key=header.actor,
@@ -72,25 +108,31 @@ class ActorPost:
                 "steps_total": str(header.first_step + header.steps),
             },
         )
-        self._publish(message)
-        self.sequence += 1
-        self.agent_steps += header.steps
-        return fragment
 
-    def _fragment(self, experience: Experience, weights: Weights) -> Fragment:
-        lanes = experience.reward.shape[1]
+    def _fragment(
+        self,
+        policy: str,
+        part: int,
+        experience: Experience,
+        games: tuple[Game, ...],
+        version: WeightsVersion,
+    ) -> Fragment:
         header = FragmentHeader(
             run=self.run,
-            policy=self.policy,
+            policy=policy,
             actor=str(self.actor),
             sequence=self.sequence,
             first_step=self.agent_steps,
             steps=int(np.count_nonzero(experience.valid)),
-            version=weights.header.version,
-            seats=(self._seat,),
-            players=(self._player_kind,),
+            version=version,
+            seats=self._seats,
+            players=("policy",),
+            part=part,
+            parts=len(self._learning),
             episodes=experience.episodes,
+            games=games,
         )
+        zeros = np.zeros(experience.reward.shape, np.uint8)
         return Fragment(
             header=header,
             observation=experience.observation,
@@ -100,43 +142,46 @@ class ActorPost:
             truncated=experience.truncated,
             valid=experience.valid,
             log_prob=experience.log_prob,
-            seat=np.zeros(lanes, np.uint8),
-            player=np.zeros(lanes, np.uint8),
+            seat=zeros if experience.seat is None else experience.seat,
+            player=zeros,
+            behind=zeros if experience.behind is None else experience.behind,
             mask=experience.mask,
             state=experience.state,
         )
 
     def _read(self, wait_s: float) -> None:
-        newest_weights: bytes | None = None
+        newest: dict[str, bytes] = {}
         credits: Credits | None = None
         for record in self._updates.poll(wait_s):
-            if record.headers.get("kind") == "weights":
-                if record.key == self.policy:
-                    newest_weights = record.payload
-            elif record.headers.get("kind") == "credits":
-                credits = decode_json(record.payload, Credits)
-        if newest_weights is not None:
-            weights = decode_weights(newest_weights)
-            if self._weights is None or weights.header.version > self._weights.header.version:
-                self._weights = weights
+            match record.headers.get("kind"):
+                case "weights":
+                    newest[record.key] = record.payload
+                case "credits":
+                    credits = decode_json(record.payload, Credits)
+                case "league":
+                    self._pools = decode_json(record.payload, LeaguePools)
+                case "seats":
+                    self._changed = decode_json(record.payload, SeatsChanged)
+        for policy, payload in newest.items():
+            weights, known = decode_weights(payload), self._weights.get(policy)
+            if known is None or weights.header.version > known.header.version:
+                self._weights[policy] = weights
         if credits is not None and credits.generation >= self._generation:
             if credits.generation > self._generation:
                 self._join(credits.generation)
             self._upto = credits.upto.get(str(self.actor), 0)
 
     def _join(self, generation: int) -> None:
-        joined = ActorJoined(
-            actor=str(self.actor), generation=generation, next_sequence=self.sequence
-        )
+        joined = ActorJoined(actor=str(self.actor), generation=generation, next_turn=self._turn)
         headers = {"kind": "joined", "steps": "0", "steps_total": str(self.agent_steps)}
-        self._publish(Outgoing(EXPERIENCES, encode_json(joined), str(self.actor), headers))
+        self._publish([Outgoing(EXPERIENCES, encode_json(joined), str(self.actor), headers)])
         self._generation = generation
 
-    def _publish(self, message: Outgoing) -> None:
+    def _publish(self, messages: Sequence[Outgoing]) -> None:
         """A full bus makes the actor wait; it never drops."""
         while True:
             try:
-                self._bus.publish([message], timeout_s=5.0)
+                self._bus.publish(messages, timeout_s=5.0)
                 return
             except BusFull:
                 if self._wait_s == 0:

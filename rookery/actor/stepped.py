@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from rookery.actor.experience import EpisodeCounter, Experience
+from rookery.actor.experience import EpisodeCounter, Experience, Played
+from rookery.actor.loop import Admitted
 from rookery.codec import Arrays
 from rookery.envs import BatchedEnvironment, SeatView
 from rookery.errors import MaskError
@@ -42,7 +43,8 @@ class SteppedRollout:
         self._busy("")
         self._counter.clear(slice(None))
 
-    def __call__(self, arrays: Arrays) -> Experience:
+    def __call__(self, admitted: Admitted) -> Played:
+        (arrays,) = admitted.arrays.values()
         steps, slots, view, state = self.steps, self.env.slots, self._view, self._state
         initial_state = state
         observation = {
@@ -76,7 +78,7 @@ class SteppedRollout:
         self._view, self._state = view, state
         valid = ~reset
         episodes = self._counter.fold(reward, terminated | truncated, valid)
-        return Experience(
+        experience = Experience(
             observation,
             np.stack(actions),
             reward,
@@ -88,6 +90,7 @@ class SteppedRollout:
             initial_state,
             episodes,
         )
+        return Played(dict.fromkeys(admitted.arrays, experience))
 
     def _check_mask(self, view: SeatView) -> Any:
         """A slot whose episode has ended only waits for its reset; any other must have a choice."""

@@ -1,7 +1,7 @@
 """IMPALA: policy gradient with V-trace targets (Espeholt et al. 2018).
 
-Sibling of `ppo`: the same pure update, but the age of each step's weights is corrected by its
-behaviour log-probability, so lanes stay whole and targets are made anew for each gradient step.
+Sibling of `ppo`: here the age of each step's weights is corrected by its behaviour
+log-probability, so lanes stay whole and targets are made anew for each gradient step.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 
 from rookery.algorithms.networks import Network
 from rookery.algorithms.returns import vtrace
@@ -19,14 +18,13 @@ from rookery.algorithms.training import (
     Batch,
     Hyper,
     Metrics,
-    TrainState,
-    Update,
-    explained_variance,
+    Objective,
+    Prepared,
+    ends,
     flatten_steps,
-    gradient_step,
     masked_mean,
     masked_normalize,
-    update_stats,
+    trained_rows,
     values,
 )
 from rookery.config import ImpalaConfig
@@ -40,9 +38,21 @@ def make_order(
     return np.concatenate(epochs).astype(np.int32).reshape(-1, lanes // config.minibatches)
 
 
-def make_update(network: Network, config: ImpalaConfig) -> Update:
-    """The update for this network; choices that change its shape are made here, once."""
+def make_objective(network: Network, config: ImpalaConfig) -> Objective:
+    """The objective for this network; choices that change its shape are made here, once."""
     act = network.distribution
+
+    def prepare(params: Any, stats: Any, batch: Batch, hyper: Hyper) -> Prepared:
+        weight = trained_rows(batch).astype(jnp.float32)
+        value_t = values(network, params, stats, batch.observation)
+        rows = batch._replace(
+            order=None, truncated=ends(batch)
+        )  # lanes stay whole, so once is enough
+        return Prepared(rows, value_t[:-1], _on_policy_targets(rows, value_t, hyper), weight)
+
+    def take(rows: Batch, lanes: Any) -> Batch:
+        mini: Batch = jax.tree.map(lambda x: x[:, lanes], rows)
+        return mini
 
     def loss(params: Any, mini: Batch, stats: Any, hyper: Hyper) -> tuple[Any, Metrics]:
         steps, lanes = mini.reward.shape
@@ -54,7 +64,7 @@ def make_update(network: Network, config: ImpalaConfig) -> Update:
         theta, extra = network.policy(jnp, params, now), params.get("log_std")
         mask = None if mini.mask is None else flatten_steps(mini.mask[:-1])
         action = flatten_steps(mini.action)
-        known = mini.valid & ~jnp.isnan(mini.log_prob)
+        known = trained_rows(mini)
         weight = known.astype(jnp.float32)
         log_prob = act.log_prob(jnp, theta, extra, mask, action).reshape(steps, lanes)
         live_log_ratio = jnp.where(known, log_prob - mini.log_prob, 0.0)
@@ -96,34 +106,7 @@ def make_update(network: Network, config: ImpalaConfig) -> Update:
             "ratio_error": jnp.max(jnp.abs(ratio - 1) * weight),
         }
 
-    def update(state: TrainState, batch: Batch, hyper: Hyper) -> tuple[TrainState, Metrics]:
-        params, optimizer, stats = state
-        weight = (batch.valid & ~jnp.isnan(batch.log_prob)).astype(jnp.float32)
-        before = values(network, params, stats, batch.observation)
-        targets = _on_policy_targets(batch, before, hyper)
-
-        def step(carry: Any, lanes: Any) -> tuple[Any, Metrics]:
-            flat, optimizer = carry
-            mini = jax.tree.map(lambda x: x[:, lanes], batch._replace(order=None))
-
-            def flat_loss(flat: Any) -> tuple[Any, Metrics]:
-                return loss(unravel(flat), mini, stats, hyper)
-
-            gradient, metrics = jax.grad(flat_loss, has_aux=True)(flat)
-            flat, optimizer, norm = gradient_step(flat, optimizer, gradient, hyper)
-            return (flat, optimizer), {**metrics, "grad_norm": norm}
-
-        flat, unravel = ravel_pytree(params)
-        (flat, optimizer), trace = jax.lax.scan(step, (flat, optimizer), batch.order)
-        metrics = {name: series.mean() for name, series in trace.items()}
-        metrics["first_ratio_error"] = trace["ratio_error"][0]
-        metrics["gradient_steps"] = jnp.float32(batch.order.shape[0])
-        del metrics["ratio_error"]
-        metrics["explained_variance"] = explained_variance(before[:-1], targets, weight)
-        stats = update_stats(network, config.normalize_returns, stats, batch, targets, weight)
-        return TrainState(unravel(flat), optimizer, stats), metrics
-
-    return update
+    return Objective(network, prepare, take, loss, config.normalize_returns)
 
 
 def _on_policy_targets(batch: Batch, value_t: Any, hyper: Hyper) -> Any:

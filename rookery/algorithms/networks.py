@@ -1,7 +1,9 @@
 """The policy's networks, as pure functions of flat parameter dictionaries.
 
 A policy and a value MLP each stand on the encoded observation; images pass a small CNN first, which
-both share. Functions take the array namespace `xp`, numpy or jax.numpy, as their first argument.
+both share. An encoder, where the config names one, is that CNN and dense layers above all leaves,
+so that several policies can learn one way of seeing. Functions take the array namespace `xp`, numpy
+or jax.numpy, as their first argument.
 """
 
 from __future__ import annotations
@@ -41,6 +43,10 @@ class Network:
         width = 0
         for leaf in self.spec.observation:
             width += self._init_leaf(rng, params, leaf)
+        for layer, units in enumerate(self._encoder_layers):
+            params[f"enc.{layer}.w"] = orthogonal(rng, width, units, math.sqrt(2))
+            params[f"enc.{layer}.b"] = np.zeros(units, np.float32)
+            width = units
         for torso, outputs, gain in (
             ("pi", self.distribution.parameters, 0.01),
             ("v", 1, 1.0),
@@ -76,6 +82,18 @@ class Network:
             return ()
         return tuple(leaf for leaf in self.spec.observation if leaf.kind == "box")
 
+    @property
+    def encoding_learns(self) -> bool:
+        """Whether encoding has parameters, so that features change with each gradient step."""
+        images = any(leaf.kind == "image" for leaf in self.spec.observation)
+        return self.config.encoder is not None or images
+
+    def encoder_names(self, params: Params) -> tuple[str, ...]:
+        """Which parameters belong to the encoder; none where the config names no encoder."""
+        if self.config.encoder is None:
+            return ()
+        return tuple(name for name in params if name.startswith(("enc.", "conv.")))
+
     def acting_arrays(self, params: Params, stats: Stats) -> dict[str, np.ndarray]:
         """What acting needs, as numpy; the value network and returns stay with the learner."""
         return {
@@ -90,7 +108,8 @@ class Network:
             self._encode_leaf(xp, params, stats, leaf, observation[leaf.path])
             for leaf in self.spec.observation
         ]
-        return parts[0] if len(parts) == 1 else xp.concatenate(parts, axis=-1)
+        x = parts[0] if len(parts) == 1 else xp.concatenate(parts, axis=-1)
+        return self._dense(xp, params, "enc", len(self._encoder_layers), x)
 
     def policy(self, xp: Any, params: Params, features: Any) -> Any:
         """(N, distribution parameters)."""
@@ -106,10 +125,18 @@ class Network:
         return self._mlp(xp, params, "v", features)[..., 0]
 
     def _mlp(self, xp: Any, params: Params, torso: str, x: Any) -> Any:
-        for layer in range(len(self.config.hidden)):
-            x = x @ params[f"{torso}.{layer}.w"] + params[f"{torso}.{layer}.b"]
-            x = xp.tanh(x) if self.config.activation == "tanh" else xp.maximum(x, 0)
+        x = self._dense(xp, params, torso, len(self.config.hidden), x)
         return x @ params[f"{torso}.out.w"] + params[f"{torso}.out.b"]
+
+    def _dense(self, xp: Any, params: Params, name: str, layers: int, x: Any) -> Any:
+        for layer in range(layers):
+            x = x @ params[f"{name}.{layer}.w"] + params[f"{name}.{layer}.b"]
+            x = xp.tanh(x) if self.config.activation == "tanh" else xp.maximum(x, 0)
+        return x
+
+    @property
+    def _encoder_layers(self) -> tuple[int, ...]:
+        return () if self.config.encoder is None else self.config.encoder_hidden
 
     def _init_leaf(self, rng: np.random.Generator, params: Params, leaf: Leaf) -> int:
         """Add the leaf's own parameters and return how many features it becomes."""
@@ -156,9 +183,9 @@ class Network:
         return x.reshape(x.shape[0], -1)
 
 
-def initial_arrays(network: Network, seed: int) -> tuple[Params, Stats]:
-    """The parameters and statistics that a run begins with."""
-    return network.init(seeds.generator(seed, "network")), network.init_stats()
+def initial_arrays(network: Network, seed: int, *place: int) -> tuple[Params, Stats]:
+    """The parameters and statistics that a run begins with; `place` tells its policies apart."""
+    return network.init(seeds.generator(seed, "network", *place)), network.init_stats()
 
 
 def orthogonal(rng: np.random.Generator, inputs: int, outputs: int, gain: float) -> np.ndarray:

@@ -1,7 +1,7 @@
 """PPO: clipped policy gradient, several passes over each batch (Schulman et al. 2017).
 
-The update of a batch is one pure function of (train state, batch, live hyperparameters), compiled
-once: values, advantages, all epochs and minibatches, and the running statistics.
+Values and advantages are made once per batch, so minibatches are rows from anywhere in it. The
+gradient steps themselves are in `updating`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 
 from rookery.algorithms.networks import Network
 from rookery.algorithms.returns import gae
@@ -19,14 +18,13 @@ from rookery.algorithms.training import (
     Batch,
     Hyper,
     Metrics,
-    TrainState,
-    Update,
-    explained_variance,
+    Objective,
+    Prepared,
+    ends,
     flatten_steps,
-    gradient_step,
     masked_mean,
     masked_normalize,
-    update_stats,
+    trained_rows,
     values,
 )
 from rookery.config import PPOConfig
@@ -42,14 +40,47 @@ def make_order(config: PPOConfig, rng: np.random.Generator, steps: int, lanes: i
     return np.concatenate(epochs).astype(np.int32).reshape(-1, config.minibatch_size)
 
 
-def make_update(network: Network, config: PPOConfig) -> Update:
-    """The update for this network; choices that change its shape are made here, once."""
+def make_objective(network: Network, config: PPOConfig) -> Objective:
+    """The objective for this network; choices that change its shape are made here, once."""
     act = network.distribution
-    has_images = any(leaf.kind == "image" for leaf in network.spec.observation)
+
+    def prepare(params: Any, stats: Any, batch: Batch, hyper: Hyper) -> Prepared:
+        weight = trained_rows(batch).astype(jnp.float32)
+        value_t = values(network, params, stats, batch.observation)
+        targets = gae(
+            batch.reward,
+            batch.terminated,
+            ends(batch),
+            value_t,
+            hyper["gamma"],
+            hyper["gae_lambda"],
+        )
+        scale = jnp.sqrt(stats["ret.var"] + 1e-6)
+        now = {leaf: x[:-1] for leaf, x in batch.observation.items()}
+        rows = flatten_steps(
+            {
+                "features": now,
+                "action": batch.action,
+                "log_prob": batch.log_prob,
+                "weight": weight,
+                "advantage": targets.advantage,
+                "target": (targets.value - stats["ret.mean"]) / scale,
+                "value": (value_t[:-1] - stats["ret.mean"]) / scale,
+                "mask": None if batch.mask is None else batch.mask[:-1],
+            }
+        )
+        if (
+            not network.encoding_learns
+        ):  # then encoding has no parameters: do it once, not once per epoch
+            rows["features"] = network.encode(jnp, params, stats, rows["features"])
+        return Prepared(rows, value_t[:-1], targets.value, weight)
+
+    def take(rows: Any, index: Any) -> Any:
+        return jax.tree.map(lambda x: x[index], rows)
 
     def loss(params: Any, mini: dict[str, Any], stats: Any, hyper: Hyper) -> tuple[Any, Metrics]:
         features = mini["features"]
-        if has_images:
+        if network.encoding_learns:
             features = network.encode(jnp, params, stats, features)
         theta, extra = network.policy(jnp, params, features), params.get("log_std")
         weight, advantage = mini["weight"], mini["advantage"]
@@ -78,74 +109,4 @@ def make_update(network: Network, config: PPOConfig) -> Update:
             "ratio_error": jnp.max(jnp.abs(ratio - 1) * weight),
         }
 
-    def update(state: TrainState, batch: Batch, hyper: Hyper) -> tuple[TrainState, Metrics]:
-        params, optimizer, stats = state
-        known = batch.valid & ~jnp.isnan(batch.log_prob)
-        weight = known.astype(jnp.float32)
-        value_t = values(network, params, stats, batch.observation)
-        targets = gae(
-            batch.reward,
-            batch.terminated,
-            batch.truncated,
-            value_t,
-            hyper["gamma"],
-            hyper["gae_lambda"],
-        )
-        scale = jnp.sqrt(stats["ret.var"] + 1e-6)
-        now = {leaf: x[:-1] for leaf, x in batch.observation.items()}
-        rows = flatten_steps(
-            {
-                "features": now,
-                "action": batch.action,
-                "log_prob": batch.log_prob,
-                "weight": weight,
-                "advantage": targets.advantage,
-                "target": (targets.value - stats["ret.mean"]) / scale,
-                "value": (value_t[:-1] - stats["ret.mean"]) / scale,
-                "mask": None if batch.mask is None else batch.mask[:-1],
-            }
-        )
-        if not has_images:  # then encoding has no parameters: do it once, not once per epoch
-            rows["features"] = network.encode(jnp, params, stats, rows["features"])
-
-        def step(carry: Any, index: Any) -> tuple[Any, Metrics]:
-            flat, optimizer, go = carry
-            mini = jax.tree.map(lambda x: x[index], rows)
-
-            def flat_loss(flat: Any) -> tuple[Any, Metrics]:
-                return loss(unravel(flat), mini, stats, hyper)
-
-            def learn(operand: Any) -> tuple[Any, Any, Metrics]:
-                flat, optimizer = operand
-                gradient, metrics = jax.grad(flat_loss, has_aux=True)(flat)
-                flat, optimizer, norm = gradient_step(flat, optimizer, gradient, hyper)
-                return flat, optimizer, {**metrics, "grad_norm": norm}
-
-            if config.kl_stop is None:
-                flat, optimizer, metrics = learn((flat, optimizer))
-                return (flat, optimizer, go), {**metrics, "used": jnp.float32(1)}
-            shapes = jax.eval_shape(learn, (flat, optimizer))[2]
-            blank = {name: jnp.zeros(s.shape, s.dtype) for name, s in shapes.items()}
-            flat, optimizer, metrics = jax.lax.cond(
-                go, learn, lambda operand: (*operand, blank), (flat, optimizer)
-            )
-            used = go.astype(jnp.float32)
-            return (flat, optimizer, go & (metrics["kl"] <= config.kl_stop)), {
-                **metrics,
-                "used": used,
-            }
-
-        flat, unravel = ravel_pytree(params)
-        (flat, optimizer, _), trace = jax.lax.scan(
-            step, (flat, optimizer, jnp.bool_(True)), batch.order
-        )
-        first_ratio_error = trace.pop("ratio_error")[0]
-        used = trace.pop("used")
-        metrics = {name: masked_mean(values, used) for name, values in trace.items()}
-        metrics["first_ratio_error"] = first_ratio_error
-        metrics["gradient_steps"] = used.sum()
-        metrics["explained_variance"] = explained_variance(value_t[:-1], targets.value, weight)
-        stats = update_stats(network, config.normalize_returns, stats, batch, targets.value, weight)
-        return TrainState(unravel(flat), optimizer, stats), metrics
-
-    return update
+    return Objective(network, prepare, take, loss, config.normalize_returns, config.kl_stop)

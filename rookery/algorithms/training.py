@@ -1,12 +1,13 @@
-"""What every algorithm's update shares: train state, batch, gradient step, running statistics.
+"""What every algorithm shares: train state, batch, objective, Adam, running statistics.
 
-Inside an update the parameters are one flat vector, and so are Adam's moments: a gradient step is a
+Inside an update parameters are flat vectors, and so are Adam's moments: a gradient step is a
 handful of operations whatever the network, which halves the time to trace and compile it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -25,11 +26,18 @@ class Moments(NamedTuple):
 
 
 class TrainState(NamedTuple):
-    """Everything an update changes; a pytree."""
+    """Everything of a policy that an update changes; a pytree."""
+
+    params: Params  # without the encoder's where it has one
+    optimizer: Moments
+    stats: Stats
+
+
+class EncoderState(NamedTuple):
+    """What an update changes of an encoder; a pytree."""
 
     params: Params
     optimizer: Moments
-    stats: Stats
 
 
 class Batch(NamedTuple):
@@ -48,31 +56,68 @@ class Batch(NamedTuple):
 
 Hyper = dict[str, Any]  # live hyperparameters, scalars
 Metrics = dict[str, Any]  # scalars
-Update = Callable[[TrainState, Batch, Hyper], tuple[TrainState, Metrics]]
+
+
+class Prepared(NamedTuple):
+    """A batch made ready for its gradient steps; a pytree."""
+
+    rows: Any  # what minibatches are taken from
+    value_t: Any  # (T, B) as the value network said before the first gradient step
+    target: Any  # (T, B) what it should have said
+    weight: Any  # (T, B) float32: 1 on rows that are trained on
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What an algorithm makes of a batch, and the loss that it lowers; pure functions."""
+
+    network: Network
+    prepare: Callable[[Params, Stats, Batch, Hyper], Prepared]
+    take: Callable[[Any, Any], Any]  # rows and an index from the order -> a minibatch
+    loss: Callable[[Params, Any, Stats, Hyper], tuple[Any, Metrics]]  # of a minibatch
+    normalize_returns: bool
+    kl_stop: float | None = None
+
 
 _BETA_MEAN, _BETA_SQUARE, _ADAM_EPSILON = 0.9, 0.999, 1e-5
 
 
 def init_state(params: Params, stats: Stats) -> TrainState:
+    return TrainState(params, init_moments(params), stats)
+
+
+def init_moments(params: Params) -> Moments:
     """In numpy: an eager JAX operation here would cost a compile each."""
     size = sum(array.size for array in params.values())
     zeros = np.zeros(size, np.float32)
-    return TrainState(params, Moments(zeros, zeros.copy(), np.zeros((), np.int32)), stats)
+    return Moments(zeros, zeros.copy(), np.zeros((), np.int32))
 
 
-def gradient_step(
-    flat: Any, moments: Moments, gradient: Any, hyper: Hyper
-) -> tuple[Any, Moments, Any]:
-    """Clip by the global norm, then Adam (Kingma and Ba 2015); returns the norm before the clip."""
-    norm = jnp.sqrt(jnp.square(gradient).sum())
-    gradient = gradient * jnp.minimum(1.0, hyper["max_grad_norm"] / (norm + 1e-6))
+def adam(flat: Any, moments: Moments, gradient: Any, learning_rate: Any) -> tuple[Any, Moments]:
+    """One step of Adam (Kingma and Ba 2015)."""
     count = moments.count + 1
     mean = _BETA_MEAN * moments.mean + (1 - _BETA_MEAN) * gradient
     square = _BETA_SQUARE * moments.square + (1 - _BETA_SQUARE) * jnp.square(gradient)
     unbiased_mean = mean / (1 - _BETA_MEAN**count)
     unbiased_square = square / (1 - _BETA_SQUARE**count)
     step = unbiased_mean / (jnp.sqrt(unbiased_square) + _ADAM_EPSILON)
-    return flat - hyper["learning_rate"] * step, Moments(mean, square, count), norm
+    return flat - learning_rate * step, Moments(mean, square, count)
+
+
+def trained_rows(batch: Batch) -> Any:
+    """(T, B) bool: rows where the policy acted and its behaviour is known."""
+    return batch.valid & ~jnp.isnan(batch.log_prob)
+
+
+def ends(batch: Batch) -> Any:
+    """(T, B) bool: where a trajectory is cut off, to be bootstrapped from the next row's value.
+
+    That is where the environment truncated, and where the next row is not valid: a lane may hold
+    several trajectories one after the other, and one that goes on later is followed by a row that
+    only shows its next observation.
+    """
+    goes_on = jnp.concatenate([batch.valid[1:], jnp.ones_like(batch.valid[:1])])
+    return batch.truncated | (batch.valid & ~goes_on & ~batch.terminated)
 
 
 def flatten_steps(tree: Any) -> Any:

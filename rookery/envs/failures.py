@@ -18,21 +18,30 @@ from rookery.errors import EnvironmentFailed
 # What lies between our adapters and an environment: library -> its files and folders.
 _BETWEEN = {
     "gymnasium": ("core.py", "wrappers", "vector", "envs/registration.py"),
+    "pettingzoo": ("utils",),
     "jax": ("",),
     "jaxlib": ("",),
 }
 
 
 def environment_failed(
-    error: Exception, id: str, doing: str, slot: int | None = None, step: int | None = None
+    error: Exception,
+    id: str,
+    doing: str,
+    slot: int | None = None,
+    step: int | None = None,
+    seat: str | None = SOLO_SEAT,
 ) -> EnvironmentFailed:
-    """The environment's own error with the seat, the slot and the step, to raise `from` it."""
+    """The environment's own error with the seat, the slot and the step, to raise `from` it.
+
+    `seat` is None where several were acting at once.
+    """
     where = "" if step is None else f" after {step} steps"
     where += "" if slot is None else f" of slot {slot}"
     return EnvironmentFailed(
-        f"environment {id} (seat {SOLO_SEAT}) raised {type(error).__name__} in {doing}{where}: "
-        f"{first_line(error)}",
-        seat=SOLO_SEAT,
+        f"environment {id}{'' if seat is None else f' (seat {seat})'} raised "
+        f"{type(error).__name__} in {doing}{where}: {first_line(error)}",
+        seat=seat,
         slot=slot,
         step=step,
         user_traceback=user_traceback(error),

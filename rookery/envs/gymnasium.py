@@ -67,8 +67,11 @@ class GymnasiumEnvironment:
         self._view = self._copies.reset(seed)
         return {SOLO_SEAT: self._view}
 
-    def step(self, actions: dict[str, np.ndarray]) -> dict[str, SeatView]:
+    def step(
+        self, actions: dict[str, np.ndarray], advance: np.ndarray | None = None
+    ) -> dict[str, SeatView]:
         """Play one action per slot; a slot whose episode has ended begins a new one instead."""
+        assert advance is None or advance.all(), "slots with one seat are stepped together"
         self._view = self._copies.step(actions[SOLO_SEAT])
         return {SOLO_SEAT: self._view}
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from gymnasium import spaces
 
-from rookery.errors import InputError
+from rookery.errors import InputError, MaskError
 from rookery.spaces import ActionSpace, Categorical, Continuous, MultiCategorical
 
 MASK = "action_mask"  # the key under which environments give one, by Gymnasium's custom
@@ -107,6 +107,25 @@ def find_mask(space: Any, info: dict[str, Any], writer: ActionWriter) -> MaskSou
     if isinstance(space, spaces.Dict) and MASK in space.spaces:
         return "observation"
     return "info" if MASK in info else "none"
+
+
+def check_legal(
+    seat: str, head: ActionSpace, mask: np.ndarray, actions: np.ndarray, rows: np.ndarray
+) -> None:
+    """Raise MaskError when an action of those rows is forbidden: a bug of ours, not a person's.
+
+    Environments answer an illegal action in ways of their own, some by silently ending the game.
+    """
+    sizes = head.sizes if isinstance(head, MultiCategorical) else (mask.shape[1],)
+    chosen = np.asarray(actions)[rows].reshape(len(rows), len(sizes))
+    offsets = np.cumsum((0, *sizes[:-1]))
+    allowed = mask[rows[:, None], chosen + offsets].all(axis=1)
+    if not allowed.all():
+        at = int(np.flatnonzero(~allowed)[0])
+        raise MaskError(
+            f"seat {seat!r} of slot {int(rows[at])} was about to play action "
+            f"{chosen[at].tolist()}, which its mask forbids"
+        )
 
 
 def flat_mask(value: Any, width: int, lead: tuple[int, ...] = ()) -> np.ndarray:

@@ -26,7 +26,14 @@ from rookery.errors import ConfigError, InputError, MissingExtra, RookeryError, 
 Env = gymnasium.Env[Any, Any]
 Factory = Callable[..., Env]
 
-_EXTRAS = {"box2d": "box2d", "mujoco": "mujoco", "ale_py": "atari"}  # package -> extra
+_EXTRAS = {  # package -> extra
+    "box2d": "box2d",
+    "mujoco": "mujoco",
+    "ale_py": "atari",
+    "pettingzoo": "games",
+    "mpe2": "games",
+    "chess": "games",
+}
 _UNEXPECTED = re.compile(r"unexpected keyword argument '(\w+)'")
 
 
@@ -36,22 +43,23 @@ def make_copy(id: str, kwargs: Options, factory: Factory | None = None) -> Env:
         made = call_factory(id, factory, kwargs)
         if not isinstance(made, gymnasium.Env):
             raise InputError(
-                f"environment {id} is made as a {type(made).__name__}; it must be a gymnasium.Env"
+                f"environment {id} is made as a {type(made).__name__}; it must be a gymnasium.Env "
+                "or a PettingZoo environment"
             )
         return made
-    with _telling_what_is_wrong(id, kwargs, factory):
-        _check_options(id, _creator(gymnasium.spec(id).entry_point), kwargs)
+    with telling_what_is_wrong(id, kwargs, factory):
+        check_options(id, _creator(gymnasium.spec(id).entry_point), kwargs)
         return gymnasium.make(id, disable_env_checker=True, **kwargs)
 
 
 def call_factory(id: str, factory: Callable[..., Any], kwargs: Options) -> Any:
     """What a user's factory makes; `max_episode_steps` works as it does for a Gymnasium id."""
-    with _telling_what_is_wrong(id, kwargs, factory):
+    with telling_what_is_wrong(id, kwargs, factory):
         options = dict(kwargs)
         limit = None
         if "max_episode_steps" not in _parameters(factory):
             limit = options.pop("max_episode_steps", None)
-        _check_options(id, factory, options)
+        check_options(id, factory, options)
         made = factory(**options)
         if limit is None or not isinstance(made, gymnasium.Env):
             return made
@@ -64,7 +72,7 @@ def make_vector(
     """The id's native vector environment, if it has one that can play by our rules."""
     if factory is not None:
         return None
-    with _telling_what_is_wrong(id, kwargs, factory):
+    with telling_what_is_wrong(id, kwargs, factory):
         spec = gymnasium.spec(id)
         if spec.vector_entry_point is None or spec.additional_wrappers:
             return None
@@ -80,9 +88,10 @@ def make_vector(
 
 
 @contextlib.contextmanager
-def _telling_what_is_wrong(
+def telling_what_is_wrong(
     id: str, kwargs: Options, factory: Callable[..., Any] | None
 ) -> Iterator[None]:
+    """Whatever goes wrong while an environment is made becomes one line for a person."""
     with warnings.catch_warnings():
         # Box2D's SWIG module warns while it is imported; as an error that would crash the process.
         # Gymnasium's own news of newer versions are for `rookery envs`.
@@ -113,11 +122,16 @@ def _unknown_options(creator: Callable[..., Any], kwargs: Options) -> list[str]:
     return [name for name in kwargs if name not in parameters]
 
 
-def _check_options(id: str, creator: Callable[..., Any], kwargs: Options) -> None:
-    """Every option exists, and every option that has no default is given."""
+def check_options(
+    id: str,
+    creator: Callable[..., Any],
+    kwargs: Options,
+    also: tuple[str, ...] = ("max_episode_steps",),
+) -> None:
+    """Every option exists, there or in `also`, and every one that has no default is given."""
     for name in _unknown_options(creator, kwargs):
-        if name != "max_episode_steps":
-            raise unknown_option(id, name, [*_parameters(creator), "max_episode_steps"])
+        if name not in also:
+            raise unknown_option(id, name, [*_parameters(creator), *also])
     defaults = {} if id not in gymnasium.registry else gymnasium.spec(id).kwargs
     for name, parameter in _parameters(creator).items():
         needed = parameter.default is parameter.empty and parameter.kind in (

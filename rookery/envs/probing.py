@@ -66,7 +66,7 @@ def _probe(id: str, env: Any, native: bool) -> Interface:
     if not readers:
         raise InputError(f"{id}: the observation space has nothing to observe")
     lead = (1,) if native else ()
-    _check_observation(id, readers, observation, lead)
+    check_observation(id, readers, observation, lead)
     if mask_source != "none":
         given = (info if mask_source == "info" else observation)[MASK]
         try:
@@ -85,7 +85,7 @@ def _probe(id: str, env: Any, native: bool) -> Interface:
     return Interface(spec, readers, writer, mask_source)
 
 
-def _check_observation(
+def check_observation(
     id: str, readers: tuple[LeafReader, ...], observation: Any, lead: tuple[int, ...]
 ) -> None:
     """An observation that does not fit its space is told at once, not as a broken batch later."""

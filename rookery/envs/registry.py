@@ -2,7 +2,10 @@
 
     CartPole-v1                 a Gymnasium id
     gymnax:Breakout-MinAtar     a JAX-native one
-    my_package.envs:Maze        your own class or factory, importable from the current directory
+    pgx:connect_four            a JAX-native game of several seats, in turns
+    pettingzoo:chess_v6         a game of several seats, in turns or all at once
+    my_package.envs:Maze        your own class or factory, importable from the current directory:
+                                of a gymnasium.Env, a PettingZoo or a compiled environment
     maze                        an id given to `register`
 
 This module imports no environment library until a name asks for it.
@@ -10,45 +13,42 @@ This module imports no environment library until a name asks for it.
 
 from __future__ import annotations
 
-import ast
-import contextlib
 import importlib
 import importlib.util
 import os
-import re
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
 
 from rookery.envs import NO_OPTIONS, Options
 from rookery.envs.failures import first_line
+from rookery.envs.names import (
+    GYMNAX,
+    PGX,
+    VERSION,
+    EnvironmentInfo,
+    gymnasium_infos,
+    gymnax_ids,
+    newest,
+    pettingzoo_infos,
+    pgx_ids,
+    pgx_infos,
+)
+from rookery.envs.pettingzoo_names import PREFIX as PETTINGZOO
+from rookery.envs.pettingzoo_names import check_pettingzoo, pettingzoo_ids
 from rookery.errors import InputError, MissingExtra, UnknownName, nearest_names
 from rookery.spaces import EnvironmentSpec
 
 if TYPE_CHECKING:
     from rookery.envs import BatchedEnvironment, CompiledEnvironment
 
-_GYMNAX, _LATER = "gymnax:", ("pgx:", "pettingzoo:")
 _HINT = "run `rookery envs` to list them"
-_VERSION = re.compile(r"-v\d+$")
-_HIDDEN_NAMESPACES = ("phys2d", "tabular")  # Gymnasium's JAX copies of its own environments
-_HIDDEN_NAMES = ("GymV21Environment", "GymV26Environment")  # shims, not environments
 
 _registered: dict[str, Callable[..., Any]] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class EnvironmentInfo:
-    """One line of `rookery envs`."""
-
-    id: str
-    source: str  # "gymnasium", "gymnax" or "registered"
-    description: str
-
-
 def register(id: str, factory: Callable[..., Any]) -> None:
-    """Give a factory of `gymnasium.Env` (or of a compiled environment) an id, in this process."""
+    """Give a factory of environments, of any kind that can be named, an id in this process."""
     if not id or not callable(factory):
         raise InputError(f"register needs an id and something callable, not {id!r}, {factory!r}")
     _registered[id] = factory
@@ -57,41 +57,53 @@ def register(id: str, factory: Callable[..., Any]) -> None:
 def describe(id: str, kwargs: Options = NO_OPTIONS) -> EnvironmentSpec:
     """The environment's seats and spaces, read from one copy that is closed again."""
     factory = _factory(id)
-    compiled = _compiled(id, factory, kwargs)
-    if compiled is not None:
-        return compiled.spec
-    from rookery.envs.probing import probe
+    kind = _kind(id, factory, kwargs)
+    if kind == "pettingzoo":
+        from rookery.envs.pettingzoo_probing import probe as probe_game
 
-    return probe(id, kwargs, factory).spec
+        return probe_game(id, kwargs, factory).spec
+    if kind == "gymnasium":
+        from rookery.envs.probing import probe
+
+        return probe(id, kwargs, factory).spec
+    return kind.spec
 
 
 def make(id: str, slots: int, kwargs: Options = NO_OPTIONS) -> BatchedEnvironment:
     """The environment with that many slots, to be stepped from Python."""
     factory = _factory(id)
-    compiled = _compiled(id, factory, kwargs)
-    if compiled is not None:
-        from rookery.envs.compiled import SteppedCompiled
+    kind = _kind(id, factory, kwargs)
+    if kind == "pettingzoo":
+        from rookery.envs.pettingzoo import PettingZooEnvironment
 
-        return SteppedCompiled(compiled, slots)
-    from rookery.envs.gymnasium import GymnasiumEnvironment
+        return PettingZooEnvironment(id, slots, kwargs, factory)
+    if kind == "gymnasium":
+        from rookery.envs.gymnasium import GymnasiumEnvironment
 
-    return GymnasiumEnvironment(id, slots, kwargs, factory)
+        return GymnasiumEnvironment(id, slots, kwargs, factory)
+    from rookery.envs.compiled import SteppedCompiled
+
+    return SteppedCompiled(kind, slots)
 
 
 def make_compiled(id: str, kwargs: Options = NO_OPTIONS) -> CompiledEnvironment:
     """The pure functions of a JAX-native environment."""
-    compiled = _compiled(id, _factory(id), kwargs)
-    if compiled is None:
-        raise InputError(f"environment {id} is not JAX-native; those begin with {_GYMNAX!r}")
-    return compiled
+    kind = _kind(id, _factory(id), kwargs)
+    if isinstance(kind, str):
+        raise InputError(
+            f"environment {id} is not JAX-native; those begin with {GYMNAX!r} or {PGX!r}"
+        )
+    return kind
 
 
 def search(text: str = "") -> list[EnvironmentInfo]:
     """Environments whose id or description contains the text, newest versions only."""
     found = [
         *(EnvironmentInfo(id, "registered", "registered in this process") for id in _registered),
-        *_gymnasium_infos(),
-        *(EnvironmentInfo(id, "gymnax", "JAX-native") for id in _gymnax_ids()),
+        *gymnasium_infos(),
+        *(EnvironmentInfo(id, "gymnax", "JAX-native") for id in gymnax_ids()),
+        *pgx_infos(),
+        *pettingzoo_infos(),
     ]
     wanted = text.lower()
     return [
@@ -103,14 +115,17 @@ def search(text: str = "") -> list[EnvironmentInfo]:
 
 
 def _factory(id: str) -> Callable[..., Any] | None:
-    """The user's own factory behind an id; None for a Gymnasium or Gymnax id that exists."""
+    """The user's own factory behind an id; None for a library's id that exists."""
     if id in _registered:
         return _registered[id]
-    if id.startswith(_LATER):
-        prefix = id.partition(":")[0]
-        raise InputError(f"environment {id}: {prefix} environments are not supported yet; {_HINT}")
-    if id.startswith(_GYMNAX):
+    if id.startswith(GYMNAX):
         _check_gymnax(id)
+        return None
+    if id.startswith(PGX):
+        _check_pgx(id)
+        return None
+    if id.startswith(PETTINGZOO):
+        check_pettingzoo(id)
         return None
     module, colon, name = id.partition(":")
     if colon:
@@ -119,37 +134,58 @@ def _factory(id: str) -> Callable[..., Any] | None:
     return None
 
 
-def _compiled(
+_Kind = Literal["gymnasium", "pettingzoo"]
+
+
+def _kind(
     id: str, factory: Callable[..., Any] | None, kwargs: Options
-) -> CompiledEnvironment | None:
-    """The JAX-native environment behind an id, or None when it is not one."""
-    if id.startswith(_GYMNAX) and factory is None:
+) -> CompiledEnvironment | _Kind:
+    """The JAX-native environment behind an id, or the library that the id belongs to."""
+    if factory is not None:
+        return _made_kind(id, factory, kwargs)
+    if id.startswith(GYMNAX):
         from rookery.envs.gymnax import GymnaxEnvironment
 
         return GymnaxEnvironment(id, kwargs)
-    return None if factory is None else _made_compiled(id, factory, kwargs)
+    if id.startswith(PGX):
+        from rookery.envs.pgx import PgxEnvironment
+
+        return PgxEnvironment(id, kwargs)
+    return "pettingzoo" if id.startswith(PETTINGZOO) else "gymnasium"
 
 
-def _made_compiled(
+def _made_kind(
     id: str, factory: Callable[..., Any], kwargs: Options
-) -> CompiledEnvironment | None:
-    """What a user's factory makes, when that says it is compiled."""
+) -> CompiledEnvironment | _Kind:
+    """What a user's factory makes; asked of the class where there is one, else of a copy."""
     import gymnasium
 
-    if isinstance(factory, type) and issubclass(factory, gymnasium.Env):
-        return None
+    if isinstance(factory, type):
+        if issubclass(factory, gymnasium.Env):
+            return "gymnasium"
+        if issubclass(factory, _game_types()):
+            return "pettingzoo"
     from rookery.envs.making import call_factory
 
     made = call_factory(id, factory, kwargs)
+    if isinstance(made, _game_types()):
+        made.close()
+        return "pettingzoo"
     spec = getattr(made, "spec", None)
     if not isinstance(spec, EnvironmentSpec) or not spec.compiled:
         if isinstance(made, gymnasium.Env):
             made.close()
-        return None
+        return "gymnasium"
     from rookery.envs.compiled import register_pytrees
 
     register_pytrees()
     return made  # type: ignore[no-any-return]
+
+
+def _game_types() -> tuple[type[Any], ...]:
+    """PettingZoo's two classes; none while nobody has imported it, as whoever has a game has."""
+    pettingzoo = sys.modules.get("pettingzoo")
+    return () if pettingzoo is None else (pettingzoo.AECEnv, pettingzoo.ParallelEnv)
 
 
 def _import_factory(module: str, name: str) -> Callable[..., Any]:
@@ -184,13 +220,21 @@ def _import_factory(module: str, name: str) -> Callable[..., Any]:
     if not callable(factory):
         raise InputError(
             f"environment {module}:{name} is a {type(factory).__name__}, "
-            "not a gymnasium.Env class or a function that makes one"
+            "not a class of environments or a function that makes one"
         )
     return factory  # type: ignore[no-any-return]
 
 
+def _check_pgx(id: str) -> None:
+    known = pgx_ids()
+    if not known:
+        raise MissingExtra(f"environment {id}", "games")
+    if id not in known:
+        raise UnknownName("environment", id, known, _HINT)
+
+
 def _check_gymnax(id: str) -> None:
-    known = _gymnax_ids()
+    known = gymnax_ids()
     if not known:
         raise MissingExtra(f"environment {id}", "gymnax")
     if id not in known and not _registered_with_gymnax(id):
@@ -200,7 +244,7 @@ def _check_gymnax(id: str) -> None:
 def _registered_with_gymnax(id: str) -> bool:
     """Whether a user gave Gymnax that name at run time."""
     gymnax = sys.modules.get("gymnax")
-    return gymnax is not None and id.removeprefix(_GYMNAX) in gymnax.registered_envs
+    return gymnax is not None and id.removeprefix(GYMNAX) in gymnax.registered_envs
 
 
 def _check_gymnasium(id: str) -> None:
@@ -215,76 +259,8 @@ def _check_gymnasium(id: str) -> None:
             return
     elif id.startswith("ALE/"):
         raise MissingExtra(f"environment {id}", "atari")
-    newest = _newest(gymnasium.registry)
-    base = _VERSION.sub("", id).lower()
-    same = [known for known in newest if _VERSION.sub("", known).lower() == base]
-    raise UnknownName("environment", id, same or [*_registered, *newest, *_gymnax_ids()], _HINT)
-
-
-# --- lists of names ----------------------------------------------------------------------------
-
-
-def _newest(ids: Iterable[str]) -> list[str]:
-    """One id per name, of the highest version, in the order given."""
-    best: dict[str, str] = {}
-    for id in ids:
-        name = _VERSION.sub("", id)
-        if name.partition("/")[0] in _HIDDEN_NAMESPACES or name in _HIDDEN_NAMES:
-            continue
-        if name not in best or _version(id) > _version(best[name]):
-            best[name] = id
-    return list(best.values())
-
-
-def _version(id: str) -> int:
-    found = _VERSION.search(id)
-    return int(found[0][2:]) if found else -1
-
-
-_FAMILIES = {
-    "classic_control": ("classic control", None, None),
-    "toy_text": ("toy text", None, None),
-    "box2d": ("Box2D", "Box2D", "box2d"),
-    "mujoco": ("MuJoCo", "mujoco", "mujoco"),
-}
-
-
-def _gymnasium_infos() -> Iterable[EnvironmentInfo]:
-    import gymnasium
-
-    if importlib.util.find_spec("ale_py") is not None:
-        gymnasium.register_envs(importlib.import_module("ale_py"))
-    for id in _newest(gymnasium.registry):
-        spec = gymnasium.registry[id]
-        parts = str(spec.entry_point).split(":")[0].split(".")
-        family, package, extra = next(
-            (_FAMILIES[part] for part in parts if part in _FAMILIES), (parts[0], None, None)
-        )
-        notes = [family]
-        if spec.max_episode_steps:
-            notes.append(f"up to {spec.max_episode_steps} steps")
-        if package and importlib.util.find_spec(package) is None:
-            notes.append(f"needs rookery[{extra}]")
-        yield EnvironmentInfo(id, "gymnasium", ", ".join(notes))
-
-
-def _gymnax_ids() -> list[str]:
-    """Gymnax's ids, read from its source: importing it would import JAX, which takes a second."""
-    spec = importlib.util.find_spec("gymnax")
-    if spec is None or not spec.submodule_search_locations:
-        return []
-    source = os.path.join(spec.submodule_search_locations[0], "registration.py")
-    with contextlib.suppress(OSError), open(source, encoding="utf-8") as file:
-        for node in ast.parse(file.read()).body:
-            if isinstance(node, ast.Assign) and any(
-                isinstance(target, ast.Name) and target.id == "_BUILTIN_ENV_IDS"
-                for target in node.targets
-            ):
-                names: list[str] = ast.literal_eval(node.value)
-                return [_GYMNAX + name for name in names]
-    return _imported_gymnax_ids()
-
-
-def _imported_gymnax_ids() -> list[str]:
-    """The slow way, for a Gymnax whose source is laid out differently."""
-    return [_GYMNAX + name for name in importlib.import_module("gymnax").registered_envs]
+    current = newest(gymnasium.registry)
+    base = VERSION.sub("", id).lower()
+    same = [known for known in current if VERSION.sub("", known).lower() == base]
+    others = [*gymnax_ids(), *pgx_ids(), *pettingzoo_ids()]
+    raise UnknownName("environment", id, same or [*_registered, *current, *others], _HINT)

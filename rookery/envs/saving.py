@@ -57,22 +57,29 @@ def _from_json(value: Any) -> Any:
     return array if kind == "array" else array[()]
 
 
-def save_view(view: SeatView) -> Arrays:
+def save_view(view: SeatView, name: str = "view") -> Arrays:
     """A view as flat arrays; `load_view` is its inverse."""
-    state = {f"view.observation.{path}": array for path, array in view.observation.items()}
-    if view.mask is not None:
-        state["view.mask"] = view.mask
-    for name in ("reward", "terminated", "truncated", "reset"):
-        state[f"view.{name}"] = getattr(view, name)
-    return {name: array.copy() for name, array in state.items()}
+    state = {f"{name}.observation.{path}": array for path, array in view.observation.items()}
+    for part in ("mask", "reward", "terminated", "truncated", "reset", "turn"):
+        if getattr(view, part) is not None:
+            state[f"{name}.{part}"] = getattr(view, part)
+    return {key: array.copy() for key, array in state.items()}
 
 
-def load_view(state: Arrays, seat: SeatSpec) -> SeatView:
+def load_view(state: Arrays, seat: SeatSpec, name: str = "view") -> SeatView:
     """The view that `save_view` wrote, in arrays of its own."""
+
+    def part(key: str) -> np.ndarray:
+        return state[f"{name}.{key}"].copy()
+
     return SeatView(
-        {leaf.path: state[f"view.observation.{leaf.path}"].copy() for leaf in seat.observation},
-        state["view.mask"].copy() if seat.masked else None,
-        *(state[f"view.{n}"].copy() for n in ("reward", "terminated", "truncated", "reset")),
+        {leaf.path: part(f"observation.{leaf.path}") for leaf in seat.observation},
+        part("mask") if seat.masked else None,
+        part("reward"),
+        part("terminated"),
+        part("truncated"),
+        part("reset"),
+        part("turn") if f"{name}.turn" in state else None,
     )
 
 

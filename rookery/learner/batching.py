@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 from rookery.bus import Bus, Position, Record
 from rookery.codec import Fragment, decode_fragment
@@ -13,6 +17,36 @@ from rookery.messages import EXPERIENCES, ActorJoined, ActorLeft, WeightsVersion
 
 ABANDONED = "abandoned"  # played with weights that a learner restart took back
 UNCREDITED = "uncredited"  # no credit of this learner stands for it, and there is no room
+HELD = "held"  # a step that waited for its seat's next turn for longer than the bound allows
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One turn of an actor's playing loop: a fragment of each policy that learns, all of it."""
+
+    payloads: tuple[bytes, ...]
+    fragments: tuple[Fragment, ...]
+
+    @property
+    def steps(self) -> int:
+        return sum(fragment.header.steps for fragment in self.fragments)
+
+    @property
+    def version(self) -> WeightsVersion:
+        return self.fragments[0].header.version
+
+
+def turns_of(parts: Iterable[tuple[bytes, Fragment]]) -> tuple[list[Turn], dict[str, list]]:
+    """Fragments in the order of their arrival as whole turns, and what is not whole yet."""
+    turns: list[Turn] = []
+    rest: dict[str, list[tuple[bytes, Fragment]]] = {}
+    for payload, fragment in parts:
+        header = fragment.header
+        found = rest.setdefault(header.actor, [])
+        found.append((payload, fragment))
+        if header.part == header.parts - 1:
+            turns.append(Turn(*zip(*rest.pop(header.actor), strict=True)))
+    return turns, rest
 
 
 class Branch:
@@ -44,14 +78,14 @@ class Inbox:
         ledger: Ledger,
         branch: Branch,
         position: Position | str,
-        pending: Sequence[tuple[bytes, Fragment]],
+        received: Sequence[tuple[bytes, Fragment]],
         wait_s: float,
         trains_abandoned: bool,
     ) -> None:
         self.book, self.ledger, self.branch = book, ledger, branch
         self.book.restart()
         self.generation = max(branch.starts)
-        self.pending: list[tuple[bytes, Fragment]] = list(pending)
+        self.pending, self._partial = turns_of(received)
         self.bytes_read = 0
         self.lag_max = 0
         self._subscription = bus.subscribe(EXPERIENCES, position)
@@ -64,7 +98,17 @@ class Inbox:
 
     @property
     def pending_steps(self) -> int:
-        return sum(fragment.header.steps for _, fragment in self.pending)
+        return sum(fragment.header.steps for _, fragment in self.received)
+
+    @property
+    def received(self) -> list[tuple[bytes, Fragment]]:
+        """Every fragment that waits, those of unfinished turns too."""
+        whole = [
+            pair
+            for turn in self.pending
+            for pair in zip(turn.payloads, turn.fragments, strict=True)
+        ]
+        return whole + [pair for parts in self._partial.values() for pair in parts]
 
     def receive(self, now: int, wait_s: float | None = None) -> bool:
         """Take in what has come; True if the set of actors changed, so that credits are due."""
@@ -73,28 +117,43 @@ class Inbox:
             changed |= self._take(record, now)
         return changed
 
-    def batch(self, now: int) -> list[Fragment] | None:
-        """F fragments for update `now`, earliest deadline first; None while it has to wait."""
+    def batch(self, now: int) -> list[Turn] | None:
+        """F turns for update `now`, earliest deadline first; None while it has to wait."""
         count = self.book.fragments_per_batch
         if len(self.pending) < count:
             return None
-        self.pending.sort(key=lambda item: self._deadline(item[1]))  # stable: arrival breaks ties
-        rest = [self._deadline(fragment) for _, fragment in self.pending[count:]]
+        self.pending.sort(key=self._deadline)  # stable: arrival breaks ties
+        rest = [self._deadline(turn) for turn in self.pending[count:]]
         if not self.book.may_train(now, rest):
             return None
-        chosen = [fragment for _, fragment in self.pending[:count]]
-        for fragment in chosen:
-            self._check_lag(fragment, now)
+        chosen = self.pending[:count]
+        for turn in chosen:
+            self._check_lag(turn, now)
         del self.pending[:count]
-        return chosen
+        return [self._without_overdue(turn, now) for turn in chosen]
 
-    def lag(self, fragment: Fragment, now: int) -> int:
-        return now - self.branch.number_on_branch(fragment.header.version)
+    def lag(self, turn: Turn, now: int) -> int:
+        return now - self.branch.number_on_branch(turn.version)
 
-    def settle(self, fragments: Sequence[Fragment]) -> None:
-        for fragment in fragments:
-            header = fragment.header
-            self.ledger.train(header.actor, header.sequence, header.steps)
+    def settle(self, turns: Sequence[Turn]) -> None:
+        for turn in turns:
+            for fragment in turn.fragments:
+                header = fragment.header
+                trained = int(np.count_nonzero(fragment.valid))
+                self.ledger.train(header.actor, header.sequence, trained)
+                if trained < header.steps:
+                    self.ledger.drop_some(header.steps - trained, HELD)
+
+    def _without_overdue(self, turn: Turn, now: int) -> Turn:
+        """A held step is a turn of its actor older than its fragment; one that is older than twice
+        the bound and one is not trained."""
+        bound = 2 * self.book.max_lag + 1 - self.lag(turn, now)
+        if all(int(f.behind.max(initial=0)) <= bound for f in turn.fragments):
+            return turn
+        kept = tuple(
+            dataclasses.replace(f, valid=f.valid & (f.behind <= bound)) for f in turn.fragments
+        )
+        return dataclasses.replace(turn, fragments=kept)
 
     def abandon_all(self) -> None:
         """Drop whatever is on the bus: an inline actor is about to play it again."""
@@ -109,53 +168,67 @@ class Inbox:
             joined = decode_json(record.payload, ActorJoined)
             if joined.generation != self.generation:
                 return False  # meant for a learner before this one
-            self.book.join(joined.actor, joined.next_sequence)
+            self.book.join(joined.actor, joined.next_turn)
             return True
         if kind == "left":
-            self.book.leave(decode_json(record.payload, ActorLeft).actor)
+            actor = decode_json(record.payload, ActorLeft).actor
+            self.book.leave(actor)
+            for _, fragment in self._partial.pop(actor, ()):
+                self._settle_drop([fragment], ABANDONED)
             return True
         self.bytes_read += len(record.payload)
-        self._admit(record.payload, decode_fragment(record.payload), now)
+        self._collect(record.payload, decode_fragment(record.payload), now)
         return False
 
-    def _admit(self, payload: bytes, fragment: Fragment, now: int) -> None:
+    def _collect(self, payload: bytes, fragment: Fragment, now: int) -> None:
         header = fragment.header
         if not self.ledger.receive(header.actor, header.sequence, header.steps):
             return
-        credited = self.book.arrive(header.actor, header.sequence)
-        on_branch = self.branch.contains(header.version)
-        if on_branch:
-            fits = credited or self._fits_beside(fragment, now)
-        else:
-            fits = self._trains_abandoned and self._fits_beside(fragment, now)
-        if fits:
-            self.pending.append((payload, fragment))
-        else:
-            self._settle_drop(fragment, UNCREDITED if on_branch else ABANDONED)
+        parts = [*self._partial.get(header.actor, ()), (payload, fragment)]
+        whole, rest = turns_of(parts)
+        self._partial.pop(header.actor, None)
+        self._partial |= rest
+        for turn in whole:
+            self._admit(turn, now)
 
-    def _fits_beside(self, fragment: Fragment, now: int) -> bool:
-        """Whether a fragment that no credit stands for can be trained without harm to others."""
-        waiting = [self._deadline(other) for _, other in self.pending]
-        everyone = [*waiting, *self.book.deadlines(), self._deadline(fragment)]
+    def _admit(self, turn: Turn, now: int) -> None:
+        header = turn.fragments[-1].header
+        credited = self.book.arrive(header.actor, header.sequence // header.parts)
+        on_branch = self.branch.contains(turn.version)
+        if on_branch:
+            fits = credited or self._fits_beside(turn, now)
+        else:
+            fits = self._trains_abandoned and self._fits_beside(turn, now)
+        if fits:
+            self.pending.append(turn)
+        else:
+            self._settle_drop(turn.fragments, UNCREDITED if on_branch else ABANDONED)
+
+    def _fits_beside(self, turn: Turn, now: int) -> bool:
+        """Whether a turn that no credit stands for can be trained without harm to others."""
+        waiting = [self._deadline(other) for other in self.pending]
+        everyone = [*waiting, *self.book.deadlines(), self._deadline(turn)]
         return self.book.fits(now, everyone)
 
     def _drop(self, fragment: Fragment, reason: str) -> None:
         header = fragment.header
         if self.ledger.receive(header.actor, header.sequence, header.steps):
-            self._settle_drop(fragment, reason)
+            self._settle_drop([fragment], reason)
 
-    def _settle_drop(self, fragment: Fragment, reason: str) -> None:
-        header = fragment.header
-        self.ledger.drop(header.actor, header.sequence, header.steps, reason)
+    def _settle_drop(self, fragments: Sequence[Fragment], reason: str) -> None:
+        for fragment in fragments:
+            header = fragment.header
+            self.ledger.drop(header.actor, header.sequence, header.steps, reason)
 
-    def _deadline(self, fragment: Fragment) -> int:
-        return self.branch.number_on_branch(fragment.header.version) + self.book.max_lag
+    def _deadline(self, turn: Turn) -> int:
+        return self.branch.number_on_branch(turn.version) + self.book.max_lag
 
-    def _check_lag(self, fragment: Fragment, now: int) -> None:
-        lag = self.lag(fragment, now)
+    def _check_lag(self, turn: Turn, now: int) -> None:
+        lag = self.lag(turn, now)
         if not 0 <= lag <= self.book.max_lag:
+            header = turn.fragments[0].header
             raise StalenessError(
-                f"fragment {fragment.header.sequence} of actor {fragment.header.actor} is "
+                f"fragment {header.sequence} of actor {header.actor} is "
                 f"{lag} versions old at update {now}; the bound is {self.book.max_lag}"
             )
         self.lag_max = max(self.lag_max, lag)

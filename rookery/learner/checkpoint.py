@@ -15,11 +15,13 @@ import safetensors.numpy
 
 from rookery.algorithms.networks import Network
 from rookery.bus import Position
-from rookery.codec import Arrays, Episode, Fragment, decode_fragment, load_safetensors
+from rookery.codec import Arrays, Fragment, decode_fragment, load_safetensors
 from rookery.config import RunConfig
 from rookery.errors import DamagedCheckpoint, MessageError
 from rookery.learner.credits import CreditBook
+from rookery.learner.leagues import LeagueState
 from rookery.learner.ledger import Ledger
+from rookery.learner.report import Window
 from rookery.learner.store import CheckpointStore
 from rookery.messages import SCHEMA, WeightsVersion
 
@@ -33,37 +35,35 @@ class Manifest(msgspec.Struct, kw_only=True):
 
     schema: int = SCHEMA
     run: str
-    policy: str
     generation: int
     number: int  # updates done
     ancestry: dict[int, int]  # generation -> the update it began at
     position: Position  # in `experiences`
     ledger: Ledger
     book: CreditBook
-    episodes: list[Episode]  # the last 100
-    episode_count: int
+    windows: dict[str, Window]  # by policy
     train_s: float
     pending: int  # fragments of half-built batches, in the state as pending.N
+    league: LeagueState | None  # None: the environment has one seat
     threads: int  # the size of XLA's pool: another size may change the last bits
     sha256: dict[str, str] = {}
 
     @classmethod
-    def beginning(cls, run: str, policy: str, config: RunConfig) -> Manifest:
+    def beginning(cls, run: str, config: RunConfig, has_league: bool) -> Manifest:
         """Of a run that has not been trained yet."""
         learner = config.learner
         return cls(
             run=run,
-            policy=policy,
             generation=0,
             number=0,
             ancestry={},
             position=(),
             ledger=Ledger(),
             book=CreditBook(learner.fragments_per_batch, learner.max_policy_lag_versions),
-            episodes=[],
-            episode_count=0,
+            windows={policy: Window() for policy in config.learning},
             train_s=0.0,
             pending=0,
+            league=LeagueState() if has_league else None,
             threads=learner.threads,
         )
 
@@ -96,9 +96,10 @@ def pending_fragments(checkpoint: Checkpoint | None) -> list[tuple[bytes, Fragme
     return [(payload, decode_fragment(payload)) for payload in payloads]
 
 
-def acting_arrays(network: Network, arrays: Arrays) -> Arrays:
+def acting_arrays(network: Network, arrays: Arrays, policy: str) -> Arrays:
     """What a policy needs to act, from a checkpoint's arrays."""
-    return network.acting_arrays(sub_arrays(arrays, "params/"), sub_arrays(arrays, "stats/"))
+    own = sub_arrays(arrays, f"{policy}/")
+    return network.acting_arrays(sub_arrays(own, "params/"), sub_arrays(own, "stats/"))
 
 
 def sub_arrays(arrays: Arrays, prefix: str) -> Arrays:

@@ -6,6 +6,9 @@ fragments that were granted or have arrived can always be trained in time:
 
     for every update m >= now:   fragments with a deadline <= m   <=   F * (m - now + 1)
 
+What is granted is a turn of an actor's playing loop, which makes one fragment for each policy that
+learns; those are trained together and count as one here.
+
 Grants at update `now` all have the deadline now + K, so it is enough that the whole set never has
 more than F * (K + 1) members, and that an update takes the earliest deadlines first and waits when
 taking it would leave the rest without room. An actor waits, nothing is discarded.
@@ -23,7 +26,7 @@ class CreditBook(msgspec.Struct):
 
     fragments_per_batch: int
     max_lag: int
-    upto: dict[str, int] = {}  # actor -> it may play sequences below this
+    upto: dict[str, int] = {}  # actor -> it may play turns below this
     tickets: dict[str, list[int]] = {}  # actor -> number of the weights each grant was made at
     away: list[str] = []  # actors of an earlier generation that have not joined this one yet
 
@@ -41,10 +44,10 @@ class CreditBook(msgspec.Struct):
         """A new generation: what was granted may still arrive, but nobody has joined it yet."""
         self.away = list(self.tickets)
 
-    def join(self, actor: str, next_sequence: int) -> None:
+    def join(self, actor: str, next_turn: int) -> None:
         """A new or returning actor; grants of its past are void."""
         self.leave(actor)
-        self.upto[actor] = next_sequence
+        self.upto[actor] = next_turn
         self.tickets[actor] = []
 
     def leave(self, actor: str) -> None:
@@ -52,9 +55,9 @@ class CreditBook(msgspec.Struct):
         self.tickets.pop(actor, None)
         self.away = [other for other in self.away if other != actor]
 
-    def arrive(self, actor: str, sequence: int) -> bool:
-        """A fragment is here; True if it was granted by this book, whose grant is now used."""
-        if not self.tickets.get(actor) or sequence >= self.upto[actor]:
+    def arrive(self, actor: str, turn: int) -> bool:
+        """A turn is here; True if it was granted by this book, whose grant is now used."""
+        if not self.tickets.get(actor) or turn >= self.upto[actor]:
             return False
         self.tickets[actor].pop(0)
         return True

@@ -17,6 +17,7 @@ from rookery.config import RunConfig
 from rookery.errors import RookeryError
 from rookery.learner.batching import Inbox
 from rookery.learner.checkpoint import Checkpoint, Manifest, save_checkpoint
+from rookery.learner.leagues import Leagues
 from rookery.learner.loop import Updated
 from rookery.learner.post import LearnerPost
 from rookery.learner.report import Report
@@ -48,10 +49,11 @@ class Keeper:
         trainer: Trainer,
         post: LearnerPost,
         report: Report,
+        leagues: Leagues | None,
         resumed: Checkpoint | None,
     ) -> None:
         self.inbox, self.trainer, self.post, self.report = inbox, trainer, post, report
-        self.resumed = resumed
+        self.resumed, self._leagues = resumed, leagues
         self._bus, self._config, self._store = bus, config, store
         self._metrics_due = 0.0
         self._checkpoint_due = time.monotonic() + config.checkpoint.interval_s
@@ -66,12 +68,7 @@ class Keeper:
     def note(self, updated: Updated | None) -> None:
         """Take in what the loop did; publishes metrics when they are due."""
         if updated is not None:
-            bad = [n for n, v in updated.values.items() if not math.isfinite(v)]
-            if bad:
-                raise RookeryError(
-                    f"update {updated.number} gave {bad[0]} = {updated.values[bad[0]]}: training "
-                    "diverged; lower algorithm.learning_rate, or check the environment's rewards"
-                )
+            _check_finite(updated)
             self.report.note(updated)
         now = time.monotonic()
         if now >= self._metrics_due:
@@ -81,9 +78,10 @@ class Keeper:
     def publish_metrics(self) -> None:
         metrics = self.report.metrics(
             self.post.version,
-            self.trainer.learning_rate(self.progress()),
+            self.trainer.learning_rate(self.report.first, self.progress()),
             self.ledger_summary(),
             self.inbox.lag_max,
+            self._leagues.metrics() if self._leagues is not None else None,
         )
         self._bus.publish([Outgoing(METRICS_TRAINING, encode_json(metrics), key=metrics.run)])
 
@@ -123,7 +121,7 @@ class Keeper:
         self._checkpoint_due = time.monotonic() + self._config.checkpoint.interval_s
         self._bytes_at_checkpoint = self.inbox.bytes_read
         arrays = self.trainer.save()
-        for i, (payload, _) in enumerate(self.inbox.pending):
+        for i, (payload, _) in enumerate(self.inbox.received):
             arrays[f"pending/{i}"] = np.frombuffer(payload, np.uint8)
         arrays |= {f"actor/{name}": array for name, array in (actor or {}).items()}
         checkpoint = Checkpoint(self._manifest(), arrays)
@@ -147,16 +145,25 @@ class Keeper:
         inbox, report = self.inbox, self.report
         return Manifest(
             run=report.run,
-            policy=report.policy,
             generation=self.post.generation,
             number=self.post.number,
             ancestry=dict(inbox.branch.starts),
             position=inbox.position,
             ledger=inbox.ledger,
             book=inbox.book,
-            episodes=list(report.episodes),
-            episode_count=report.episode_count,
+            windows=report.windows,
             train_s=report.train_s,
-            pending=len(inbox.pending),
+            pending=len(inbox.received),
+            league=self._leagues.state if self._leagues is not None else None,
             threads=self._config.learner.threads,
         )
+
+
+def _check_finite(updated: Updated) -> None:
+    for policy, values in updated.values.items():
+        for name, value in values.items():
+            if not math.isfinite(value):
+                raise RookeryError(
+                    f"update {updated.number} of policy {policy} gave {name} = {value}: training "
+                    "diverged; lower algorithm.learning_rate, or check the environment's rewards"
+                )

@@ -45,6 +45,10 @@ class Ledger(msgspec.Struct):
         self.dropped[reason] = self.dropped.get(reason, 0) + steps
         self._settle(actor, sequence, reason)
 
+    def drop_some(self, steps: int, reason: str) -> None:
+        """Steps of a fragment whose others were trained."""
+        self.dropped[reason] = self.dropped.get(reason, 0) + steps
+
     def _settle(self, actor: str, sequence: int, outcome: str) -> None:
         intervals = self.outcomes.setdefault(actor, {}).setdefault(outcome, [])
         if intervals and intervals[-1][1] == sequence - 1:

@@ -1,21 +1,22 @@
 """The training loop.
 
-    for update in learn(inbox, trainer, post, progress): ...
+    for update in learn(inbox, trainer, post, progress, leagues): ...
 
 Checkpoints, metrics and the decision to stop consume the stream of updates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rookery.codec import Fragment
-from rookery.learner.batching import Inbox
+from rookery.learner.batching import Inbox, Turn
 from rookery.learner.post import LearnerPost
 
 if TYPE_CHECKING:
+    from rookery.learner.leagues import Leagues
     from rookery.learner.trainer import Trainer
 
 
@@ -24,9 +25,13 @@ class Updated:
     """What one update did."""
 
     number: int  # of the weights it made
-    fragments: list[Fragment]
-    lags: list[int]  # versions between each fragment's weights and those it trained
-    values: dict[str, float]
+    turns: list[Turn]
+    lags: list[int]  # versions between each turn's weights and those it trained
+    values: dict[str, dict[str, float]]  # by policy
+
+    @property
+    def fragments(self) -> list[Fragment]:
+        return [fragment for turn in self.turns for fragment in turn.fragments]
 
 
 def learn(
@@ -34,6 +39,7 @@ def learn(
     trainer: Trainer,
     post: LearnerPost,
     progress: Callable[[], float],
+    leagues: Leagues | None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[Updated | None]:
     """Update after update; yields None whenever experience is waited for."""
@@ -44,8 +50,18 @@ def learn(
         if batch is None:
             yield None
             continue
-        lags = [inbox.lag(fragment, post.number) for fragment in batch]
-        values = trainer.update(batch, progress())
+        lags = [inbox.lag(turn, post.number) for turn in batch]
+        values = trainer.update(by_policy(batch), progress())
         inbox.settle(batch)
-        post.publish(trainer.acting_arrays())
+        arrays = trainer.acting_arrays()
+        news = leagues.note(batch, post.number + 1, arrays) if leagues is not None else None
+        post.publish(arrays, news)
         yield Updated(post.number, batch, lags, values)
+
+
+def by_policy(turns: Sequence[Turn]) -> dict[str, list[Fragment]]:
+    found: dict[str, list[Fragment]] = {}
+    for turn in turns:
+        for fragment in turn.fragments:
+            found.setdefault(fragment.header.policy, []).append(fragment)
+    return found

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rookery.bus import Bus, Outgoing
 from rookery.codec import Arrays, Weights, WeightsHeader, encode_weights
 from rookery.learner.batching import Inbox
-from rookery.messages import CREDITS_KEY, MODEL_UPDATES, Credits, WeightsVersion, encode_json
+from rookery.messages import (
+    CREDITS_KEY,
+    LEAGUE_KEY,
+    MODEL_UPDATES,
+    Credits,
+    LeaguePools,
+    WeightsVersion,
+    encode_json,
+)
 
 _RETAIN_EVERY = 16  # updates between removals of superseded weights
 
@@ -13,10 +23,8 @@ _RETAIN_EVERY = 16  # updates between removals of superseded weights
 class LearnerPost:
     """Numbers the weights and publishes them with the credits that they allow."""
 
-    def __init__(
-        self, bus: Bus, run: str, policy: str, inbox: Inbox, generation: int, number: int
-    ) -> None:
-        self.run, self.policy = run, policy
+    def __init__(self, bus: Bus, run: str, inbox: Inbox, generation: int, number: int) -> None:
+        self.run = run
         self.generation, self.number = generation, number
         self._bus, self._inbox = bus, inbox
 
@@ -24,15 +32,16 @@ class LearnerPost:
     def version(self) -> WeightsVersion:
         return WeightsVersion(self.generation, self.number)
 
-    def announce(self, arrays: Arrays) -> None:
+    def announce(self, arrays: Mapping[str, Arrays], pools: LeaguePools | None = None) -> None:
         """A new generation: its first weights, and credits for nobody until actors join."""
-        self._bus.publish([self._weights(arrays), self._credits({})])
+        self._bus.publish([*self._league(pools), *self._weights(arrays), self._credits({})])
 
-    def publish(self, arrays: Arrays) -> None:
+    def publish(self, arrays: Mapping[str, Arrays], pools: LeaguePools | None = None) -> None:
         """New weights, and the credits that they make possible, in one message to all."""
         self.number += 1
         self._inbox.book.grant(self.number, len(self._inbox.pending))
-        self._bus.publish([self._weights(arrays), self._credits(self._inbox.book.offers)])
+        credits = self._credits(self._inbox.book.offers)
+        self._bus.publish([*self._league(pools), *self._weights(arrays), credits])
         if self.number % _RETAIN_EVERY == 0:
             self._bus.retain(MODEL_UPDATES, self._bus.end(MODEL_UPDATES), keep_newest=True)
 
@@ -41,16 +50,27 @@ class LearnerPost:
         self._inbox.book.grant(self.number, len(self._inbox.pending))
         self._bus.publish([self._credits(self._inbox.book.offers)])
 
-    def _weights(self, arrays: Arrays) -> Outgoing:
+    def _weights(self, arrays: Mapping[str, Arrays]) -> list[Outgoing]:
+        headers = {"kind": "weights", "run": self.run, "version": str(self.version)}
+        return [
+            Outgoing(MODEL_UPDATES, encode_weights(self._named(policy, found)), policy, headers)
+            for policy, found in arrays.items()
+        ]
+
+    def _named(self, policy: str, arrays: Arrays) -> Weights:
         header = WeightsHeader(
             run=self.run,
-            policy=self.policy,
+            policy=policy,
             version=self.version,
             env_steps=self._inbox.ledger.trained,
         )
-        payload = encode_weights(Weights(header, arrays))
-        headers = {"kind": "weights", "run": self.run, "version": str(self.version)}
-        return Outgoing(MODEL_UPDATES, payload, self.policy, headers)
+        return Weights(header, arrays)
+
+    def _league(self, pools: LeaguePools | None) -> list[Outgoing]:
+        if pools is None:
+            return []
+        headers = {"kind": "league", "run": self.run}
+        return [Outgoing(MODEL_UPDATES, encode_json(pools), LEAGUE_KEY, headers)]
 
     def _credits(self, upto: dict[str, int]) -> Outgoing:
         credits = Credits(generation=self.generation, upto=upto)

@@ -4,32 +4,59 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
 from collections.abc import Iterable
 
-from rookery.codec import Episode
+import msgspec
+import numpy as np
+
+from rookery.codec import Episode, Fragment
 from rookery.learner.loop import Updated
-from rookery.messages import LedgerSummary, TrainingMetrics, WeightsVersion
+from rookery.messages import (
+    LeagueMetrics,
+    LedgerSummary,
+    PolicyMetrics,
+    TrainingMetrics,
+    WeightsVersion,
+)
 
 WINDOW_EPISODES = 100
 
 
-class Report:
-    """Folds updates into figures; `metrics` reads them out and begins a new interval."""
+class Window(msgspec.Struct):
+    """A policy's recent episodes. Plain data, part of the checkpoint."""
 
-    def __init__(
-        self, run: str, policy: str, episodes: Iterable[Episode], episode_count: int, train_s: float
-    ) -> None:
-        self.run, self.policy = run, policy
-        self.episodes: deque[Episode] = deque(episodes, maxlen=WINDOW_EPISODES)
-        self.episode_count = episode_count
+    episodes: list[Episode] = []  # the last 100
+    count: int = 0
+    trained: int = 0  # agent steps
+
+    def note(self, fragment: Fragment) -> None:
+        found = fragment.header.episodes
+        self.episodes = [*self.episodes, *found][-WINDOW_EPISODES:]
+        self.count += len(found)
+        self.trained += int(np.count_nonzero(fragment.valid))
+
+    @property
+    def mean_return(self) -> float | None:
+        return _mean(e.total_reward for e in self.episodes)
+
+
+class Report:
+    """Folds updates into figures; `metrics` reads them out and begins a new interval.
+
+    A run is judged by the first of its policies.
+    """
+
+    def __init__(self, run: str, windows: dict[str, Window], seats: int, train_s: float) -> None:
+        self.run, self.windows = run, windows
+        self.first = next(iter(windows))
+        self._seats = seats
         self._earlier_s = train_s
         self._began: float | None = None  # of this life: when its first step was played
         self._steady_since: float | None = None  # after the first update: compiled by then
         self._steady_steps = 0
         self._steady_last = 0.0
         self._interval: list[Updated] = []
-        self._values: dict[str, float | None] = {}
+        self._values: dict[str, dict[str, float | None]] = {}
         self._interval_since = time.monotonic()
 
     def begin(self) -> None:
@@ -42,8 +69,7 @@ class Report:
         now = time.monotonic()
         steps = sum(fragment.header.steps for fragment in updated.fragments)
         for fragment in updated.fragments:
-            self.episodes.extend(fragment.header.episodes)
-            self.episode_count += len(fragment.header.episodes)
+            self.windows[fragment.header.policy].note(fragment)
         if self._steady_since is None:
             self._steady_since = now
         else:
@@ -64,42 +90,68 @@ class Report:
 
     @property
     def mean_return(self) -> float | None:
-        if not self.episodes:
-            return None
-        return sum(e.total_reward for e in self.episodes) / len(self.episodes)
+        return self.windows[self.first].mean_return
 
     @property
     def window_full(self) -> bool:
-        return len(self.episodes) == WINDOW_EPISODES
+        return len(self.windows[self.first].episodes) == WINDOW_EPISODES
 
     def metrics(
-        self, version: WeightsVersion, learning_rate: float, ledger: LedgerSummary, lag_max: int
+        self,
+        version: WeightsVersion,
+        learning_rate: float,
+        ledger: LedgerSummary,
+        lag_max: int,
+        league: LeagueMetrics | None = None,
     ) -> TrainingMetrics:
         now = time.monotonic()
         updates, self._interval = self._interval, []
         elapsed, self._interval_since = now - self._interval_since, now
         steps = sum(f.header.steps for u in updates for f in u.fragments)
         lags = [lag for u in updates for lag in u.lags]
-        if updates:  # an interval without an update repeats what the last one said
-            self._values = {n: _mean(u.values[n] for u in updates) for n in updates[0].values}
-        lengths = [e.length for e in self.episodes]
+        for policy in self.windows:  # an interval without an update repeats what the last one said
+            found = [u.values[policy] for u in updates if policy in u.values]
+            if found:
+                self._values[policy] = {n: _mean(v[n] for v in found) for n in found[0]}
+        first = self.windows[self.first]
         return TrainingMetrics(
             run=self.run,
-            policy=self.policy,
+            policy=self.first,
             generation=version.generation,
             updates=version.number,
             env_steps=ledger.trained,
             train_s=self.train_s,
             steps_per_s=self.steps_per_s,
             recent_steps_per_s=steps / elapsed if elapsed > 0 else 0.0,
-            episodes=self.episode_count,
-            mean_return_100=self.mean_return,
-            mean_length_100=_mean(lengths),
+            episodes=first.count,
+            mean_return_100=first.mean_return,
+            mean_length_100=_mean(e.length for e in first.episodes),
             lag_mean=_mean(lags) or 0.0,
             lag_max=lag_max,
             ledger=ledger,
-            values={**self._values, "learning_rate": learning_rate},
+            values={**self._values.get(self.first, {}), "learning_rate": learning_rate},
+            policies=self._policies() if self._seats > 1 else {},
+            seats=self._by_seat() if self._seats > 1 else {},
+            league=league,
         )
+
+    def _policies(self) -> dict[str, PolicyMetrics]:
+        return {
+            policy: PolicyMetrics(
+                trained=window.trained,
+                episodes=window.count,
+                mean_return_100=window.mean_return,
+                values=self._values.get(policy, {}),
+            )
+            for policy, window in self.windows.items()
+        }
+
+    def _by_seat(self) -> dict[str, float]:
+        totals: dict[str, list[float]] = {}
+        for window in self.windows.values():
+            for episode in window.episodes:
+                totals.setdefault(episode.seat, []).append(episode.total_reward)
+        return {seat: sum(found) / len(found) for seat, found in sorted(totals.items())}
 
 
 def _mean(numbers: Iterable[float]) -> float | None:

@@ -1,153 +1,128 @@
-"""The train state and its compiled update: the only part of the learner that touches JAX."""
+"""The policies' train states and their compiled updates: the only part of the learner with JAX.
+
+Policies that share an encoder form a group with one joint update; every other policy is a group by
+itself. Groups do not know of one another.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import numpy as np
 
 from rookery import seeds
-from rookery.algorithms import impala, ppo
-from rookery.algorithms.networks import Network, initial_arrays
-from rookery.algorithms.training import Batch, TrainState, init_state
+from rookery.algorithms.batches import has_trained_rows
+from rookery.algorithms.groups import Group
+from rookery.algorithms.networks import initial_arrays
+from rookery.algorithms.policies import PolicySetup, grouped, initial_weights, stream
 from rookery.codec import Arrays, Fragment
-from rookery.config import RunConfig, live_hyperparameters
-from rookery.errors import DamagedCheckpoint
-from rookery.spaces import Categorical, Continuous, MultiCategorical, SeatSpec
+from rookery.config import live_hyperparameters
 
 
 class Trainer:
-    """Owns a policy's train state; `update` takes a batch of fragments.
+    """Owns the train state of every policy; `update` takes a batch of fragments of each.
 
-    The update is compiled ahead of time from shapes alone, while the first fragments are played,
-    and dispatched asynchronously: the next permutation is made while it runs.
+    Updates are compiled ahead of time from shapes alone, while the first fragments are played, and
+    dispatched asynchronously: the next permutations are made while they run. Minibatches that do
+    not divide a policy's batch are made smaller (`policies.fitted`).
     """
 
-    def __init__(self, config: RunConfig, network: Network) -> None:
-        self.config, self.network = config, network
-        self.hyper = live_hyperparameters(config.algorithm)
-        algorithm: Any = {"ppo": ppo, "impala": impala}[config.algorithm.kind]
-        self._make_order = algorithm.make_order
-        self.state = init_state(*initial_arrays(self.network, config.seed))
-        self._rng = seeds.generator(config.seed, "learner")
-        self._order = self._next_order()
-        # The batch is private to its update; donating it buys nothing on a CPU.
-        self._update: Any = jax.jit(algorithm.make_update(self.network, config.algorithm))
+    def __init__(self, policies: Sequence[PolicySetup], steps: int, seed: int) -> None:
+        self.policies, self.steps, self.seed = tuple(policies), steps, seed
+        self.hyper = {each.name: live_hyperparameters(each.algorithm) for each in policies}
+        gathered = grouped(policies, steps)
+        weights = initial_weights(policies, seed)
+        rngs = {
+            each.name: seeds.generator(seed, "learner", *stream(policies, each.name))
+            for each in policies
+        }
+        self._groups = [Group(members, steps, weights, rngs) for members in gathered]
+        # Policies that differ only in their weights share a compiled update.
+        self._updates: dict[Any, Any] = {group.shape: None for group in self._groups}
+        for group in self._groups:
+            if self._updates[group.shape] is None:
+                self._updates[group.shape] = jax.jit(group.make_update())
 
     def compile(self) -> None:
-        """Compile from shapes; with a warm cache this only reads a file."""
-        example = (self.state, self._blank_batch(), self._scalars(0.0))
-        self._update = self._update.lower(*example).compile()
+        """Compile from shapes; with a warm cache this only reads files."""
+        for shape, update in self._updates.items():
+            group = next(group for group in self._groups if group.shape == shape)
+            example = (group.state, group.batches({}), self._scalars(group, 0.0))
+            self._updates[shape] = update.lower(*example).compile()
 
-    def update(self, fragments: Sequence[Fragment], progress: float) -> dict[str, float]:
-        """One update; `progress` in [0, 1] drives the learning-rate schedule."""
-        batch = _stack(fragments, self._order)
-        self.state, metrics = self._update(self.state, batch, self._scalars(progress))
-        self._order = self._next_order()  # while XLA computes
-        found = jax.device_get(metrics)
-        return {name: float(value) for name, value in found.items()}
+    def update(
+        self, fragments: Mapping[str, Sequence[Fragment]], progress: float
+    ) -> dict[str, dict[str, float]]:
+        """One update; `progress` in [0, 1] drives the learning-rate schedules.
 
-    def learning_rate(self, progress: float) -> float:
-        rate = self.hyper["learning_rate"]
-        if self.config.algorithm.schedule == "linear":
+        A policy without a row to train on is left as it was and has no metrics.
+        """
+        running: dict[str, Any] = {}
+        for group in self._groups:
+            played = {m.name: fragments.get(m.name, ()) for m in group.members}
+            played = {name: own for name, own in played.items() if has_trained_rows(own)}
+            if not played:
+                continue
+            update = self._updates[group.shape]
+            batches, scalars = group.batches(played), self._scalars(group, progress)
+            group.state, metrics = update(group.state, batches, scalars)
+            found = zip(group.members, metrics, strict=True)
+            running |= {m.name: metric for m, metric in found if m.name in played}
+        for group in self._groups:
+            group.permute(running)  # while XLA computes
+        return {
+            name: {key: float(value) for key, value in metrics.items()}
+            for name, metrics in jax.device_get(running).items()
+        }
+
+    def learning_rate(self, policy: str, progress: float) -> float:
+        rate = self.hyper[policy]["learning_rate"]
+        if self._setup(policy).algorithm.schedule == "linear":
             return rate * max(0.0, 1.0 - progress)
         return rate
 
-    def acting_arrays(self) -> Arrays:
-        """What a policy needs to act: its parameters and statistics, without the value's."""
-        return self.network.acting_arrays(self.state.params, self.state.stats)
+    def acting_arrays(self) -> dict[str, Arrays]:
+        """What each policy needs to act: parameters and statistics, without the value's."""
+        return {
+            member.name: member.network.acting_arrays(
+                group.state.params(i), group.state.policies[i].stats
+            )
+            for group in self._groups
+            for i, member in enumerate(group.members)
+        }
 
     def save(self) -> Arrays:
-        """Every array of the train state and the host's random state, by name."""
-        arrays = {name: np.asarray(leaf) for name, leaf in _named_leaves(self.state)}
-        arrays["learner.order"] = self._order
-        state = json.dumps(self._rng.bit_generator.state)
-        arrays["learner.rng"] = np.frombuffer(state.encode(), np.uint8)
+        """Every array of the train states and the host's random states, by name."""
+        arrays: Arrays = {}
+        for group in self._groups:
+            arrays |= group.save()
         return arrays
 
     def restore(self, arrays: Arrays) -> None:
-        for name, leaf in _named_leaves(self.state):
-            saved = arrays.get(name)
-            if saved is None or saved.shape != leaf.shape or saved.dtype != leaf.dtype:
-                raise DamagedCheckpoint(
-                    f"array {name!r} of the checkpoint does not fit this network: was the config "
-                    "or the environment changed?"
-                )
-        names = [name for name, _ in _named_leaves(self.state)]
-        tree = jax.tree.structure(self.state)
-        self.state = jax.tree.unflatten(tree, [np.array(arrays[n]) for n in names])
-        self._order = np.array(arrays["learner.order"])
-        self._rng.bit_generator.state = json.loads(arrays["learner.rng"].tobytes())
+        for group in self._groups:
+            group.restore(arrays)
 
-    def _next_order(self) -> np.ndarray:
-        config = self.config
-        order: np.ndarray = self._make_order(
-            config.algorithm, self._rng, config.actors.rollout_steps, config.batch_lanes
-        )
-        return order
+    def reset(self, policy: str, salt: int) -> None:
+        """Begin a policy anew from fresh weights, other ones for each salt.
 
-    def _scalars(self, progress: float) -> dict[str, np.float32]:
-        values = {**self.hyper, "learning_rate": self.learning_rate(progress)}
-        return {name: np.float32(value) for name, value in values.items()}
+        A shared encoder stays as it is; so do the policy's live hyperparameters.
+        """
+        index = self.policies.index(self._setup(policy))
+        arrays = initial_arrays(self.policies[index].network, self.seed, index, salt)
+        for group in self._groups:
+            for i, member in enumerate(group.members):
+                if member.name == policy:
+                    group.begin(i, *arrays)
 
-    def _blank_batch(self) -> Batch:
-        steps, lanes = self.config.actors.rollout_steps, self.config.batch_lanes
-        spec = self.network.spec
-        flags = np.zeros((steps, lanes), np.bool_)
-        numbers = np.zeros((steps, lanes), np.float32)
-        mask = None
-        if spec.masked:
-            width = self.network.distribution.parameters
-            mask = np.zeros((steps + 1, lanes, width), np.bool_)
-        observation = {
-            leaf.path: np.zeros((steps + 1, lanes, *leaf.shape), leaf.dtype)
-            for leaf in spec.observation
-        }
-        action = _action_shape(spec)
-        actions: np.ndarray = np.zeros((steps, lanes, *action.shape), action.dtype)
-        return Batch(observation, actions, numbers, flags, flags, flags, numbers, mask, self._order)
+    def _setup(self, policy: str) -> PolicySetup:
+        return next(each for each in self.policies if each.name == policy)
 
-
-class _ActionShape(NamedTuple):
-    shape: tuple[int, ...]
-    dtype: type
-
-
-def _action_shape(spec: SeatSpec) -> _ActionShape:
-    match spec.action:
-        case Categorical():
-            return _ActionShape((), np.int32)
-        case MultiCategorical(sizes=sizes):
-            return _ActionShape((len(sizes),), np.int32)
-        case Continuous(shape=shape):
-            return _ActionShape((int(np.prod(shape)),), np.float32)
-
-
-def _stack(fragments: Sequence[Fragment], order: np.ndarray) -> Batch:
-    """Fragments side by side; a single one is passed on without a copy."""
-
-    def join(arrays: Sequence[np.ndarray]) -> np.ndarray:
-        return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=1)
-
-    first = fragments[0]
-    plain = ["action", "reward", "terminated", "truncated", "valid", "log_prob"]
-    return Batch(
-        observation={
-            leaf: join([f.observation[leaf] for f in fragments]) for leaf in first.observation
-        },
-        mask=None if first.mask is None else join([f.mask for f in fragments]),  # type: ignore[misc]
-        order=order,
-        **{name: join([getattr(f, name) for f in fragments]) for name in plain},
-    )
-
-
-def _named_leaves(state: TrainState) -> list[tuple[str, Any]]:
-    """Leaves in tree order, as params/NAME, optimizer/PATH and stats/NAME."""
-    named = []
-    for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]:
-        rest = jax.tree_util.keystr(path[1:], simple=True, separator="/")
-        named.append((f"{path[0].name}/{rest}", leaf))
-    return named
+    def _scalars(self, group: Group, progress: float) -> tuple[dict[str, np.float32], ...]:
+        found = []
+        for name in (member.name for member in group.members):
+            rate = self.learning_rate(name, progress)
+            values = {**self.hyper[name], "learning_rate": rate}
+            found.append({key: np.float32(value) for key, value in values.items()})
+        return tuple(found)

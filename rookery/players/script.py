@@ -1,4 +1,7 @@
-"""The `script` players: rules that need no weights."""
+"""The `script` players that know no game: random and first-legal.
+
+Like every rule they run step by step in numpy or, with `xp` jax.numpy, inside a compiled rollout.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import numpy as np
 
 from rookery.algorithms.distributions import distribution_for
 from rookery.players import Decision
-from rookery.players.policy import draw_numpy
+from rookery.players.choice import gumbel
 from rookery.spaces import Continuous, SeatSpec
 
 
@@ -19,6 +22,7 @@ class RandomPlayer:
     """Uniform over the legal actions; over the bounds where they are real numbers."""
 
     spec: SeatSpec
+    xp: Any = np
     kind: str = "script"
 
     def initial_state(self, lanes: int) -> dict[str, Any]:
@@ -30,15 +34,55 @@ class RandomPlayer:
         observation: dict[str, Any],
         mask: Any,
         state: dict[str, Any],
-        key: np.random.Generator,
+        key: Any,
     ) -> Decision:
-        lanes = len(next(iter(observation.values())))
+        xp, lanes = self.xp, _lanes(observation)
         act = distribution_for(self.spec.action, "clipped")
         shape = (lanes, act.parameters)
-        unknown = np.full(lanes, np.nan, np.float32)
         if isinstance(self.spec.action, Continuous):
-            action = key.uniform(-1, 1, shape).astype(np.float32)
-            return Decision(action, act.to_environment(np, action), unknown, state)
-        noise = draw_numpy(key, act.noise, shape)
-        action, log_prob = act.sample(np, np.zeros(shape, np.float32), None, mask, noise)
-        return Decision(action, act.to_environment(np, action), log_prob, state)
+            action = _uniform(xp, key, shape)
+            unknown = xp.full(lanes, np.nan, np.float32)
+            return Decision(action, act.to_environment(xp, action), unknown, state)
+        noise = gumbel(xp, key, shape)
+        action, log_prob = act.sample(xp, xp.zeros(shape, np.float32), None, mask, noise)
+        return Decision(action, act.to_environment(xp, action), log_prob, state)
+
+
+@dataclass(frozen=True)
+class FirstLegalPlayer:
+    """The legal action with the smallest number: the same game every time, good for tests."""
+
+    spec: SeatSpec  # with discrete actions
+    xp: Any = np
+    kind: str = "script"
+
+    def initial_state(self, lanes: int) -> dict[str, Any]:
+        return {}
+
+    def act(
+        self,
+        params: Mapping[str, Any],
+        observation: dict[str, Any],
+        mask: Any,
+        state: dict[str, Any],
+        key: Any,
+    ) -> Decision:
+        xp, lanes = self.xp, _lanes(observation)
+        act = distribution_for(self.spec.action, "clipped")
+        # all alike: of equals, argmax takes the first
+        action = act.mode(xp, xp.zeros((lanes, act.parameters), np.float32), mask)
+        certain = xp.zeros(lanes, np.float32)
+        return Decision(action, act.to_environment(xp, action), certain, state)
+
+
+def _lanes(observation: dict[str, Any]) -> int:
+    return len(next(iter(observation.values())))
+
+
+def _uniform(xp: Any, key: Any, shape: tuple[int, ...]) -> Any:
+    """Uniform in (-1, 1)."""
+    if xp is np:
+        return key.uniform(-1, 1, shape).astype(np.float32)
+    import jax
+
+    return jax.random.uniform(key, shape, minval=-1.0, maxval=1.0)

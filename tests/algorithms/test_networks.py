@@ -191,3 +191,45 @@ def test_patches_times_weights_is_a_convolution(
 
 def test_only_large_images_are_halved() -> None:
     assert (conv_stride(84, 84), conv_stride(10, 10), conv_stride(100, 20)) == (2, 1, 1)
+
+
+# --- encoders ------------------------------------------------------------------------------------
+
+SEEING = {"encoder": "eye", "encoder_hidden": [7, 6]}
+
+
+def test_an_encoder_stands_between_the_leaves_and_both_torsos_alike_in_numpy_and_jax() -> None:
+    network = network_for((BOX, IMAGE), hidden=[5], channels=[4], **SEEING)
+    params, stats = initial_arrays(network, seed=1)
+    observation = observe((BOX, IMAGE))
+
+    features = network.encode(np, params, stats, observation)
+
+    assert features.shape == (ROWS, 6)
+    assert params["enc.0.w"].shape[1] == 7 and params["enc.1.w"].shape == (7, 6)
+    assert params["pi.0.w"].shape == params["v.0.w"].shape == (6, 5)
+    on_jax = jax.jit(lambda p, o: network.encode(jnp, p, stats, o))(params, observation)
+    np.testing.assert_allclose(features, on_jax, rtol=1e-4, atol=1e-5)
+    acting = network.acting_arrays(params, stats)
+    again = network.encode(np, acting, acting, observation)
+    np.testing.assert_array_equal(
+        network.policy(np, acting, again), network.policy(np, params, features)
+    )
+
+
+def test_the_encoder_owns_its_layers_and_the_convolutions() -> None:
+    network = network_for((BOX, IMAGE), channels=[4], **SEEING)
+    params, _ = initial_arrays(network, seed=0)
+    owned = network.encoder_names(params)
+    assert {name.split(".")[0] for name in owned} == {"enc", "conv"}
+    assert {name.split(".")[0] for name in set(params) - set(owned)} == {"pi", "v"}
+    assert network.encoding_learns
+
+
+def test_without_an_encoder_nothing_is_shared_and_its_widths_do_not_matter() -> None:
+    plain, odd = network_for((BOX, IMAGE)), network_for((BOX, IMAGE), encoder_hidden=[3])
+    params, again = initial_arrays(plain, seed=0)[0], initial_arrays(odd, seed=0)[0]
+    assert plain.encoder_names(params) == ()
+    assert params.keys() == again.keys()
+    assert all(np.array_equal(params[name], again[name]) for name in params)
+    assert plain.encoding_learns and not network_for((BOX,)).encoding_learns

@@ -16,7 +16,8 @@ from rookery.actor.experience import Experience
 from rookery.actor.stepped import SteppedRollout
 from rookery.algorithms import impala, ppo
 from rookery.algorithms.networks import Network, initial_arrays
-from rookery.algorithms.training import Batch, TrainState, init_state
+from rookery.algorithms.training import Batch, Hyper, Metrics, TrainState, init_state
+from rookery.algorithms.updating import GroupState, make_update
 from rookery.config import ImpalaConfig, NetworkConfig, PPOConfig, live_hyperparameters
 from rookery.envs import SOLO_SEAT
 from rookery.envs.gymnasium import GymnasiumEnvironment
@@ -56,9 +57,14 @@ class ContextEnv(gymnasium.Env[np.ndarray, np.int64]):
 @functools.cache
 def compiled(network: Network, config: Any, quickly: bool) -> Any:
     """An algorithm's update; most tests share a few, for compiling is what takes their time."""
-    update = SIBLINGS[config.kind][0].make_update(network, config)
+    update = make_update([SIBLINGS[config.kind][0].make_objective(network, config)])
+
+    def alone(state: TrainState, batch: Batch, hyper: Hyper) -> tuple[TrainState, Metrics]:
+        group, (metrics,) = update(GroupState(None, (state,)), (batch,), (hyper,))
+        return group.policies[0], metrics
+
     options = {"xla_backend_optimization_level": 0} if quickly else None
-    return jax.jit(update, compiler_options=options)
+    return jax.jit(alone, compiler_options=options)
 
 
 class Setup:

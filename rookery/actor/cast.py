@@ -1,0 +1,308 @@
+"""The cast: the players that an actor has at its tables, and who sits where in each new episode.
+
+A member is one player that may be seated. A policy that learns is one, with the weights of the
+moment; so is each script and engine; a league has a few, each a snapshot that was drawn from it. A
+snapshot plays `games_per_draw` games and is then replaced, once its last game is over: nobody
+changes in the middle of a game, and each draw weighs the same in games.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from rookery.actor.loop import Admitted
+from rookery.codec import Arrays
+from rookery.messages import SeatsChanged
+from rookery.players import LatePlayer, Player
+from rookery.players.seat_map import SeatMap
+
+ROUND_STEPS = 64  # of a rollout in which nobody learns
+
+Load = Callable[[str], Arrays]  # a snapshot's file -> its weights
+
+
+@dataclass
+class Member:
+    """One player of the cast."""
+
+    text: str  # as the seat map names it: "main", "league:main", "script:random"
+    player: Player | LatePlayer
+    name: str = ""  # who it is now: "main", "main@340"; "": a league's place not yet filled
+    arrays: Arrays = field(default_factory=dict)  # a snapshot's; a policy's come with each rollout
+    policy: str = ""  # the live policy that it is, if it is one
+
+    @property
+    def late(self) -> bool:
+        return hasattr(self.player, "ask")
+
+
+class Cast(Protocol):
+    """What a rollout needs of its players."""
+
+    members: list[Member]
+    changes: int  # grows whenever some member's weights changed
+
+    def seat(self, count: int) -> np.ndarray:
+        """(count, seats) numbers of members, for that many new episodes."""
+        ...
+
+    def began(self, sitting: np.ndarray) -> None:
+        """These episodes, rows of `seat`, have begun."""
+        ...
+
+    def refresh(self, admitted: Admitted, sitting: np.ndarray) -> bool:
+        """Between fragments: draw new snapshots for those that have played enough.
+
+        `sitting` (slots, seats) says who is in the middle of a game. True if there are new members.
+        """
+        ...
+
+    def save(self) -> Arrays: ...
+
+    def restore(self, state: Arrays) -> None: ...
+
+
+class Places:
+    """A league's places at the tables: each holds a snapshot for a number of games."""
+
+    def __init__(self, members: Sequence[tuple[int, Member]], games_per_draw: int) -> None:
+        self.numbers = [number for number, _ in members]
+        self.members = [member for _, member in members]
+        self.served = [0] * len(members)
+        self._games_per_draw = games_per_draw
+
+    @property
+    def open(self) -> list[int]:
+        """Numbers of the members that may begin a game: those that have not played enough."""
+        filled = [i for i, member in enumerate(self.members) if member.name]
+        fresh = [i for i in filled if self.served[i] < self._games_per_draw]
+        return [self.numbers[i] for i in fresh or filled]
+
+    def vacate(self, sitting: np.ndarray) -> list[int]:
+        """Places that may be filled anew: empty, or done and in no game."""
+        busy = set(np.unique(sitting).tolist()) if sitting.size else set()
+        return [
+            i
+            for i, member in enumerate(self.members)
+            if not member.name
+            or (self.served[i] >= self._games_per_draw and self.numbers[i] not in busy)
+        ]
+
+    def fill(self, place: int, name: str, arrays: Arrays) -> None:
+        self.members[place].name, self.members[place].arrays = name, arrays
+        self.served[place] = 0
+
+
+Recast = Callable[[SeatsChanged, set[str]], tuple[SeatMap, list[Member]]]
+"""A changed seat map, and the members that it names beside those there are."""
+
+
+class TrainingCast:
+    """The players of the seat map."""
+
+    def __init__(
+        self,
+        seat_map: SeatMap,
+        members: Sequence[Member],
+        games_per_draw: int,
+        load: Load,
+        rng: np.random.Generator,
+        recast: Recast,
+    ) -> None:
+        self.members = list(members)
+        self.changes = 0
+        self.map = seat_map
+        self.episode = 0
+        self.places: dict[str, Places] = {}  # by the policy whose snapshots they hold
+        self._rng, self._load, self._recast = rng, load, recast
+        self._games_per_draw = games_per_draw
+        self._revision = 0  # of the seat map
+        self._seats: dict[str, Any] | None = None  # as it was changed, if ever
+        self._files: Mapping[str, str] = {}
+        self._sort_members()
+
+    def _sort_members(self) -> None:
+        self._by_text: dict[str, list[tuple[int, Member]]] = {}
+        for number, member in enumerate(self.members):
+            self._by_text.setdefault(member.text, []).append((number, member))
+        for text, found in self._by_text.items():
+            policy = text.removeprefix("league:")
+            if policy != text and policy not in self.places:
+                self.places[policy] = Places(found, self._games_per_draw)
+
+    def seat(self, count: int) -> np.ndarray:
+        drawn = self.map.draw(self._rng, self.episode, count)
+        seated = np.empty_like(drawn)
+        for number, text in enumerate(self.map.options):
+            at = drawn == number
+            pool = self.places.get(text.removeprefix("league:")) if "league:" in text else None
+            if pool is None:
+                seated[at] = self._by_text[text][0][0]
+            else:
+                seated[at] = self._rng.choice(pool.open, int(at.sum()))
+        return seated
+
+    def began(self, sitting: np.ndarray) -> None:
+        self.episode += len(sitting)
+        for pool in self.places.values():
+            for place, number in enumerate(pool.numbers):
+                pool.served[place] += int((sitting == number).any(-1).sum())
+
+    def refresh(self, admitted: Admitted, sitting: np.ndarray) -> bool:
+        joined = admitted.seats is not None and self._remap(admitted.seats)
+        pools = admitted.pools
+        if pools is None:
+            return joined
+        for policy, places in self.places.items():
+            weights = pools.pools.get(policy, {})
+            for place in places.vacate(sitting) if weights else ():
+                shares = np.array(list(weights.values()))
+                drawn = self._rng.choice(len(shares), p=shares / shares.sum())
+                name = list(weights)[int(drawn)]
+                places.fill(place, name, self._load(pools.files[name]))
+                self.changes += 1
+        self._files = pools.files
+        return joined
+
+    def _remap(self, changed: SeatsChanged) -> bool:
+        """Another seat map, from the next episode on; members that it names for the first time."""
+        if changed.revision <= self._revision:
+            return False
+        self._revision, self._seats = changed.revision, changed.seats
+        self.map, fresh = self._recast(changed, {m.text for m in self.members})
+        self.members += fresh
+        self._sort_members()
+        return bool(fresh)
+
+    def save(self) -> Arrays:
+        named = {m.name: self._files.get(m.name, "") for m in self.members if m.name}
+        return _json_arrays(
+            {
+                "rng": self._rng.bit_generator.state,
+                "episode": self.episode,
+                "revision": self._revision,
+                "seats": self._seats,
+                "names": [m.name for m in self.members],
+                "files": named,
+                "served": {p: places.served for p, places in self.places.items()},
+            }
+        )
+
+    def restore(self, state: Arrays) -> None:
+        saved = _from_json_arrays(state)
+        self._rng.bit_generator.state = saved["rng"]
+        self.episode, self._files = saved["episode"], saved["files"]
+        if saved["seats"] is not None:
+            self._remap(SeatsChanged(revision=saved["revision"], seats=saved["seats"]))
+        for policy, places in self.places.items():
+            places.served = list(saved["served"][policy])
+        _recall(self.members, saved["names"], self._files, self._load)
+        self.changes += 1
+
+
+class RatingCast:
+    """Frozen players alone, two at a time, to be rated: the least certain ones first.
+
+    The first half of the places are the rated ones; everybody else, and the players of reference,
+    are whom they meet. Both ways round.
+    """
+
+    def __init__(
+        self,
+        seats: int,
+        members: Sequence[Member],
+        games_per_draw: int,
+        load: Load,
+        rng: np.random.Generator,
+    ) -> None:
+        self.members = list(members)
+        self.changes = 0
+        self._seats, self._rng, self._load = seats, rng, load
+        self._files: Mapping[str, str] = {}
+        snapshots = [(i, m) for i, m in enumerate(self.members) if m.text.startswith("league:")]
+        self.places = Places(snapshots, games_per_draw)
+        self._reference = [
+            i for i, m in enumerate(self.members) if not m.text.startswith("league:")
+        ]
+        self._turn = 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether there are two players to meet."""
+        return len(self._present()) > 1
+
+    def _present(self) -> list[int]:
+        return [*self.places.open, *self._reference]
+
+    def seat(self, count: int) -> np.ndarray:
+        """Each row seats two players in alternation over the seats, one of them under rating."""
+        present = self._present()
+        seated = np.empty((count, self._seats), np.int32)
+        for row in seated:
+            first = int(self._rng.choice(self.places.open or present))
+            second = int(self._rng.choice([m for m in present if m != first]))
+            pair = (first, second) if self._rng.random() < 0.5 else (second, first)
+            row[:] = [pair[i % 2] for i in range(self._seats)]
+        return seated
+
+    def began(self, sitting: np.ndarray) -> None:
+        for place, number in enumerate(self.places.numbers):
+            self.places.served[place] += int((sitting == number).any(-1).sum())
+
+    def refresh(self, admitted: Admitted, sitting: np.ndarray) -> bool:
+        pools = admitted.pools
+        if pools is None:
+            return False
+        for place in self.places.vacate(sitting):
+            taken = {m.name for m in self.places.members}
+            wanted = [name for name in pools.rated if name not in taken]
+            others = [name for name in pools.files if name not in taken]
+            if not others:
+                continue
+            rated = place < (len(self.places.members) + 1) // 2 and wanted
+            name = wanted[0] if rated else others[int(self._rng.integers(len(others)))]
+            self.places.fill(place, name, self._load(pools.files[name]))
+            self.changes += 1
+        self._files = pools.files
+        return False
+
+    def save(self) -> Arrays:
+        named = {m.name: self._files.get(m.name, "") for m in self.members if m.name}
+        return _json_arrays(
+            {
+                "rng": self._rng.bit_generator.state,
+                "names": [m.name for m in self.members],
+                "files": named,
+                "served": self.places.served,
+            }
+        )
+
+    def restore(self, state: Arrays) -> None:
+        saved = _from_json_arrays(state)
+        self._rng.bit_generator.state = saved["rng"]
+        self._files = saved["files"]
+        self.places.served = list(saved["served"])
+        _recall(self.members, saved["names"], self._files, self._load)
+        self.changes += 1
+
+
+def _recall(
+    members: Sequence[Member], names: Sequence[str], files: Mapping[str, str], load: Load
+) -> None:
+    for member, name in zip(members, names, strict=True):
+        member.name = name
+        if member.text.startswith("league:") and name:
+            member.arrays = load(files[name])
+
+
+def _json_arrays(value: Any) -> Arrays:
+    return {"json": np.frombuffer(json.dumps(value).encode(), np.uint8)}
+
+
+def _from_json_arrays(state: Arrays) -> Any:
+    return json.loads(state["json"].tobytes())

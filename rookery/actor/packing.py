@@ -1,0 +1,271 @@
+"""From turns to fragments: what one policy did at its seats, as T x B rows.
+
+A rollout writes down each decision as a `Turn`: who, when, what was seen and done. A seat's step is
+complete at its own next turn or at the end of its part in the episode; until then it is held, over
+the edge of a fragment if need be, so its next observation is always its own and every reward in
+between is its own. A lane carries trajectories one after the other:
+
+    step step step(terminated) step step edge step step edge padding ...
+
+where an edge is a row outside experience whose observation is the seat's own next one: the value
+of the step before it bootstraps from there, and nothing flows across. Where seats take turns, a
+lane is a slot, so the turns of all its seats fill it up; where all act together, each seat of a
+slot has a lane of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from rookery.actor.experience import Experience
+from rookery.codec import Arrays, Episode
+from rookery.spaces import SeatSpec, stored_action
+
+STEP, EDGE, FINAL = 0, 1, 2  # a decision; an observation at a turn not yet taken; a truncation's
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Turns of one policy, a row each, in any order. Times count environment steps from 0."""
+
+    kind: np.ndarray  # (E,) int8: STEP, EDGE or FINAL
+    slot: np.ndarray  # (E,) int32
+    seat: np.ndarray  # (E,) int32, in the order of the environment's seats
+    time: np.ndarray  # (E,) int32; -1: held over from the fragment before
+    earlier: np.ndarray  # (E,) float64: reward that belongs to it from before `time`
+    number: np.ndarray  # (E,) int64: of the weights that acted
+    log_prob: np.ndarray  # (E,) float32
+    action: np.ndarray  # (E, ...)
+    mask: np.ndarray | None  # (E, actions)
+    observation: Arrays  # leaf -> (E, ...)
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @staticmethod
+    def none(spec: SeatSpec, choices: int) -> Turns:
+        """No turns, of these spaces; `choices` is the width of a mask."""
+        shape, dtype = stored_action(spec.action)
+        return Turns(
+            kind=np.zeros(0, np.int8),
+            slot=np.zeros(0, np.int32),
+            seat=np.zeros(0, np.int32),
+            time=np.zeros(0, np.int32),
+            earlier=np.zeros(0, np.float64),
+            number=np.zeros(0, np.int64),
+            log_prob=np.zeros(0, np.float32),
+            action=np.zeros((0, *shape), dtype),
+            mask=np.zeros((0, choices), np.bool_) if spec.masked else None,
+            observation={
+                leaf.path: np.zeros((0, *leaf.shape), leaf.dtype) for leaf in spec.observation
+            },
+        )
+
+    def take(self, index: Any) -> Turns:
+        """The turns at these rows, in their order."""
+        picked = {f.name: getattr(self, f.name) for f in fields(self)}
+        picked["observation"] = {leaf: x[index] for leaf, x in self.observation.items()}
+        for name, value in picked.items():
+            if name != "observation" and value is not None:
+                picked[name] = value[index]
+        return Turns(**picked)
+
+    @staticmethod
+    def join(parts: Sequence[Turns]) -> Turns:
+        first = parts[0]
+        if len(parts) == 1:
+            return first
+        joined: dict[str, Any] = {
+            f.name: np.concatenate([getattr(p, f.name) for p in parts])
+            for f in fields(first)
+            if f.name not in ("observation", "mask")
+        }
+        joined["mask"] = None
+        if first.mask is not None:
+            joined["mask"] = np.concatenate([p.mask for p in parts if p.mask is not None])
+        joined["observation"] = {
+            leaf: np.concatenate([p.observation[leaf] for p in parts]) for leaf in first.observation
+        }
+        return Turns(**joined)
+
+    def arrays(self) -> Arrays:
+        """Everything by name, for a checkpoint; `from_arrays` reads it back."""
+        named = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "observation"}
+        if named["mask"] is None:
+            del named["mask"]
+        return named | {f"observation/{leaf}": x for leaf, x in self.observation.items()}
+
+    @staticmethod
+    def from_arrays(arrays: Arrays) -> Turns:
+        plain: dict[str, Any] = {n: np.array(a) for n, a in arrays.items() if "/" not in n}
+        plain.setdefault("mask", None)
+        prefix = "observation/"
+        seen = {n.removeprefix(prefix): np.array(a) for n, a in arrays.items() if prefix in n}
+        return Turns(**plain, observation=seen)
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """What each environment step gave each seat: (N, slots, seats)."""
+
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+
+    @property
+    def steps(self) -> int:
+        return len(self.reward)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The shape of a policy's fragments."""
+
+    rows: int  # T
+    slots: int
+    seats: tuple[int, ...]  # numbers of the seats that the policy may hold
+    together: bool  # all seats act at every step: a lane per seat
+
+    @property
+    def lanes(self) -> int:
+        return self.slots * (len(self.seats) if self.together else 1)
+
+    @property
+    def env_steps(self) -> int:
+        """How many environment steps surely fit: held steps and edges take two rows a seat."""
+        return self.rows - 2 * (1 if self.together else max(1, len(self.seats)))
+
+    def lane(self, slot: np.ndarray, seat: np.ndarray) -> np.ndarray:
+        if not self.together:
+            return slot
+        return slot * len(self.seats) + np.searchsorted(self.seats, seat)
+
+
+def pack(
+    turns: Turns, outcomes: Outcomes, layout: Layout, number: int, episodes: tuple[Episode, ...]
+) -> tuple[Experience, Turns]:
+    """The fragment that these turns make, and the steps that are still held.
+
+    `turns` include those held before; `number` is that of the weights that play now.
+    """
+    if not len(turns):
+        turns = _nothing(turns)
+    turns = turns.take(np.lexsort((turns.kind == FINAL, turns.time, turns.seat, turns.slot)))
+    count = len(turns)
+    same_next = np.zeros(count, bool)  # the turn after it is of the same seat and slot
+    if count > 1:
+        same_next[:-1] = (turns.slot[1:] == turns.slot[:-1]) & (turns.seat[1:] == turns.seat[:-1])
+    end = _first_end(outcomes, turns)
+    next_time = np.full(count, outcomes.steps, np.int64)
+    next_time[:-1][same_next[:-1]] = turns.time[1:][same_next[:-1]]
+    next_is_final = np.zeros(count, bool)
+    next_is_final[:-1] = same_next[:-1] & (turns.kind[1:] == FINAL)
+    is_step = turns.kind == STEP
+    ended = is_step & (end < outcomes.steps) & ((end < next_time) | next_is_final)
+    complete = ended | (is_step & same_next)
+    until = np.where(ended, end + 1, next_time)  # first step whose reward is no longer its own
+    reward = turns.earlier + _summed(outcomes.reward, turns, until)
+
+    goes_on = np.zeros(count, bool)  # the step before it is the same seat's and goes on to here
+    goes_on[1:] = same_next[:-1] & is_step[:-1] & (~ended[:-1] | (turns.kind[1:] == FINAL))
+    rows = np.flatnonzero(complete | goes_on)
+    experience = _place(turns, rows, complete, ended, end, reward, outcomes, layout, number)
+    open_steps = np.flatnonzero(is_step & ~complete)
+    held = turns.take(open_steps)
+    held.time[:], held.earlier[:] = -1, reward[open_steps]
+    return experience._replace(episodes=episodes), held
+
+
+def _nothing(turns: Turns) -> Turns:
+    """One turn that makes no row, for a policy that sat nowhere."""
+    arrays = {n: np.zeros((1, *a.shape[1:]), a.dtype) for n, a in turns.arrays().items()}
+    return Turns.from_arrays(arrays | {"kind": np.array([EDGE], np.int8)})
+
+
+def _first_end(outcomes: Outcomes, turns: Turns) -> np.ndarray:
+    """The first step, from each turn's own on, that ended its seat's part; N if none did."""
+    steps = outcomes.steps
+    ended = outcomes.terminated | outcomes.truncated
+    first = np.full((steps + 1, *ended.shape[1:]), steps, np.int64)
+    for t in range(steps - 1, -1, -1):
+        first[t] = np.where(ended[t], t, first[t + 1])
+    found: np.ndarray = first[np.clip(turns.time, 0, steps), turns.slot, turns.seat]
+    return found
+
+
+def _summed(reward: np.ndarray, turns: Turns, until: np.ndarray) -> np.ndarray:
+    """Each turn's reward from its own time up to, not including, `until`."""
+    total = np.zeros((len(reward) + 1, *reward.shape[1:]))
+    np.cumsum(reward, axis=0, dtype=np.float64, out=total[1:])
+    first = np.maximum(turns.time, 0)
+    at = (turns.slot, turns.seat)
+    found: np.ndarray = total[np.maximum(until, first), *at] - total[first, *at]
+    return found
+
+
+def _place(
+    turns: Turns,
+    rows: np.ndarray,
+    complete: np.ndarray,
+    ended: np.ndarray,
+    end: np.ndarray,
+    reward: np.ndarray,
+    outcomes: Outcomes,
+    layout: Layout,
+    number: int,
+) -> Experience:
+    """Lay the rows into their lanes, one below the other."""
+    steps, lanes = layout.rows, layout.lanes
+    lane = layout.lane(turns.slot[rows], turns.seat[rows])
+    position = _count_within(lane)
+    source = np.full((steps + 1, lanes), -1, np.int64)
+    beyond = position > steps
+    assert not (beyond | ((position == steps) & complete[rows])).any(), "a lane overflows"
+    source[position, lane] = rows
+    filled = source >= 0
+    seen = source[:-1]
+    valid = filled[:-1] & complete[seen]
+    finished = valid & ended[seen]
+    at = (np.clip(end[seen], 0, outcomes.steps - 1), turns.slot[seen], turns.seat[seen])
+    behind = np.clip(number - turns.number[seen], 0, 255)
+    return Experience(
+        observation={leaf: _rows(x, source, filled) for leaf, x in turns.observation.items()},
+        action=_rows(turns.action, seen, valid),
+        reward=np.where(valid, reward[seen], 0.0).astype(np.float32),
+        terminated=finished & outcomes.terminated[at],
+        truncated=finished & outcomes.truncated[at],
+        valid=valid,
+        log_prob=np.where(valid, turns.log_prob[seen], 0.0).astype(np.float32),
+        mask=None if turns.mask is None else _mask(turns.mask, source, filled),
+        state={},
+        episodes=(),
+        seat=np.where(valid, turns.seat[seen], 0).astype(np.uint8),
+        behind=np.where(valid, behind, 0).astype(np.uint8),
+    )
+
+
+def _count_within(lane: np.ndarray) -> np.ndarray:
+    """0, 1, 2 ... within each run of equal lanes."""
+    if not len(lane):
+        return np.zeros(0, np.int64)
+    begins = np.flatnonzero(np.r_[True, lane[1:] != lane[:-1]])
+    lengths = np.diff(np.r_[begins, len(lane)])
+    return np.arange(len(lane)) - np.repeat(begins, lengths)
+
+
+def _rows(array: np.ndarray, source: np.ndarray, filled: np.ndarray) -> np.ndarray:
+    """(T, B, ...) rows of `array`, zero where nothing is."""
+    out: np.ndarray = array[source]
+    out[~filled] = 0
+    return out
+
+
+def _mask(mask: np.ndarray, source: np.ndarray, filled: np.ndarray) -> np.ndarray:
+    """As `_rows`; every action is legal in padding, so that no arithmetic meets an empty choice."""
+    out = _rows(mask, source, filled)
+    out[~filled] = True
+    return out

@@ -1,0 +1,125 @@
+"""The policies that one learner trains: who they are, what they begin with, who shares an encoder.
+
+Nothing here imports JAX: the first weights are published before anything is compiled.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from rookery.algorithms.networks import Network, Params, Stats, initial_arrays
+from rookery.config import ImpalaConfig, PPOConfig
+from rookery.errors import ConfigError
+
+_FIRST_POLICY = "main"  # draws from the run's own streams, as the only policy of a run does
+
+
+@dataclass(frozen=True)
+class PolicySetup:
+    """One policy and how it is trained."""
+
+    name: str
+    network: Network
+    algorithm: PPOConfig | ImpalaConfig
+    lanes: int  # B of its batch: all fragments of an update side by side
+    trains_encoder: bool = True  # False: it sees through the shared encoder but does not change it
+
+
+def stream(policies: Sequence[PolicySetup], name: str) -> tuple[int, ...]:
+    """What tells a policy's random streams apart from the others', as a place in `seeds`."""
+    names = [policy.name for policy in policies]
+    return () if name == _FIRST_POLICY else (names.index(name),)
+
+
+def initial_weights(policies: Sequence[PolicySetup], seed: int) -> dict[str, tuple[Params, Stats]]:
+    """What each policy begins with; a shared encoder is that of the first policy that names it."""
+    found: dict[str, tuple[Params, Stats]] = {}
+    encoders: dict[str, Params] = {}
+    for policy in policies:
+        params, stats = initial_arrays(policy.network, seed, *stream(policies, policy.name))
+        encoder = policy.network.config.encoder
+        if encoder is not None:
+            own = {name: params[name] for name in policy.network.encoder_names(params)}
+            params.update(encoders.setdefault(encoder, own))
+        found[policy.name] = params, stats
+    return found
+
+
+def fitted(policy: PolicySetup, steps: int) -> PolicySetup:
+    """The policy with minibatches that divide its batch.
+
+    The config foresees one number of lanes; where a policy has another, its minibatches become the
+    nearest smaller size (PPO) or the nearest smaller count (IMPALA) that leaves nothing over.
+    """
+    algorithm = policy.algorithm
+    if algorithm.kind == "ppo":
+        size = _largest_divisor(steps * policy.lanes, algorithm.minibatch_size)
+        return replace(policy, algorithm=algorithm.model_copy(update={"minibatch_size": size}))
+    count = _largest_divisor(policy.lanes, algorithm.minibatches)
+    return replace(policy, algorithm=algorithm.model_copy(update={"minibatches": count}))
+
+
+def gradient_steps(policy: PolicySetup, steps: int) -> int:
+    """Gradient steps per update."""
+    algorithm = policy.algorithm
+    if algorithm.kind == "ppo":
+        return algorithm.epochs * steps * policy.lanes // algorithm.minibatch_size
+    return algorithm.epochs * algorithm.minibatches
+
+
+def grouped(policies: Sequence[PolicySetup], steps: int) -> list[tuple[PolicySetup, ...]]:
+    """Policies that are updated together: those of one encoder, and each other one by itself."""
+    names = [policy.name for policy in policies]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"two policies are named {name!r}: give each its own name")
+    found: dict[tuple[str, str], list[PolicySetup]] = {}
+    for policy in policies:
+        encoder = policy.network.config.encoder
+        key = ("policy", policy.name) if encoder is None else ("encoder", encoder)
+        found.setdefault(key, []).append(fitted(policy, steps))
+    for (_, encoder), members in found.items():
+        for left, right in pairwise(members):
+            _check_alike(encoder, left, right, steps)
+    return [tuple(members) for members in found.values()]
+
+
+def _check_alike(encoder: str, left: PolicySetup, right: PolicySetup, steps: int) -> None:
+    """One joint update needs as many gradient steps of each, of one kind, through one encoder."""
+    pair = f"policies {left.name!r} and {right.name!r} share the encoder {encoder!r} but"
+    kinds = left.algorithm.kind, right.algorithm.kind
+    if kinds[0] != kinds[1]:
+        raise ConfigError(f"{pair} learn by {kinds[0]} and {kinds[1]}: use one algorithm for both")
+    counts = gradient_steps(left, steps), gradient_steps(right, steps)
+    if counts[0] != counts[1]:
+        raise ConfigError(
+            f"{pair} make {counts[0]} and {counts[1]} gradient steps per update: set epochs and "
+            "minibatches so that the two are equal"
+        )
+    for policy in (left, right):
+        if policy.algorithm.kind == "ppo" and policy.algorithm.kl_stop is not None:
+            raise ConfigError(
+                f"{pair} {policy.name!r} has kl_stop={policy.algorithm.kl_stop:g}, which would "
+                "stop both: set kl_stop to null"
+            )
+    if _encoder_shape(left) != _encoder_shape(right):
+        raise ConfigError(
+            f"{pair} theirs differ in shape: both need the same observations, encoder_hidden, "
+            "channels and activation"
+        )
+
+
+def _encoder_shape(policy: PolicySetup) -> tuple[object, ...]:
+    network = policy.network
+    leaves = [(leaf.path, leaf.kind, leaf.shape, leaf.sizes) for leaf in network.spec.observation]
+    config = network.config
+    return leaves, config.encoder_hidden, config.channels, config.activation
+
+
+def _largest_divisor(number: int, limit: int) -> int:
+    """The largest divisor of `number` that is at most `limit`."""
+    small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
+    return max(d for n in small for d in (n, number // n) if d <= limit)

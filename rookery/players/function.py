@@ -1,0 +1,94 @@
+"""`script:package.module:function`: a user's own function as a player.
+
+    def choose(observation, mask):      # a lone array, or a dict of arrays by leaf path
+        return int(mask.argmax())       # a legal action, counted from 0
+
+It is called for one slot at a time and may take its time, so it is a late player. A call that
+doesn't come back can't be ended from outside: its thread is left behind and the next call has a new
+one, up to `MAX_STUCK` of them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import operator
+import os
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from typing import Any
+
+from rookery.envs.failures import first_line
+from rookery.errors import InputError, UnknownName
+from rookery.players import Question
+from rookery.players.late import MoveFailed, run_aside, too_late
+
+MAX_STUCK = 8
+
+UserFunction = Callable[[Any, Any], Any]
+
+
+def import_function(target: str) -> UserFunction:
+    """What `module:function` names, with the current directory importable."""
+    module, _, name = target.partition(":")
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        imported = importlib.import_module(module)
+    except Exception as error:
+        raise InputError(
+            f"script:{target}: importing {module} raised "
+            f"{type(error).__name__}: {first_line(error)}"
+        ) from error
+    found = getattr(imported, name, None)
+    if found is None:
+        public = [n for n, value in vars(imported).items() if callable(value) and n[0] != "_"]
+        raise UnknownName(f"function of {module}", name, public)
+    if not callable(found):
+        raise InputError(f"script:{target} is a {type(found).__name__}, not a function")
+    return found  # type: ignore[no-any-return]
+
+
+class FunctionThinker:
+    """Calls the function in a thread that it can do without."""
+
+    def __init__(self, name: str, function: UserFunction) -> None:
+        self._name, self._function = name, function
+        self._stuck: list[Future[Any]] = []
+        self._closing: Future[None] = Future()
+        self._lock = threading.Lock()
+
+    def think(self, question: Question, deadline_s: float) -> int:
+        self._stuck = [call for call in self._stuck if not call.done()]
+        if len(self._stuck) >= MAX_STUCK:
+            raise MoveFailed(f"has {MAX_STUCK} calls that never came back, and is not called again")
+        observation: Any = question.observation
+        if list(observation) == [""]:
+            observation = observation[""]
+        call = run_aside(lambda: self._function(observation, question.mask), self._name)
+        wait([call, self._closing], timeout=deadline_s, return_when=FIRST_COMPLETED)
+        if not call.done():
+            self._stuck.append(call)
+            raise MoveFailed("was closed") if self._closing.done() else too_late(deadline_s)
+        error = call.exception()
+        if error is not None:
+            raise MoveFailed(f"raised {type(error).__name__}: {first_line(error)}") from error
+        return _action(call.result())
+
+    def close(self) -> None:
+        with self._lock:
+            if not self._closing.done():
+                self._closing.set_result(None)
+
+
+def _action(returned: Any) -> int:
+    """A whole number of any make; True and False are no actions."""
+    try:
+        if isinstance(returned, bool):
+            raise TypeError(returned)
+        return operator.index(returned)
+    except TypeError as error:
+        kind = type(returned).__name__
+        raise MoveFailed(f"returned a {kind}, not the number of an action") from error

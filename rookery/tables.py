@@ -1,0 +1,268 @@
+"""Who sits at an actor's tables: members, casts and the rollout that plays them.
+
+The rollout is compiled where the environment is JAX-native and every player that may be drawn is a
+JAX function; otherwise the same turns are taken step by step. That is decided here, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rookery import seeds
+from rookery.actor.cast import Cast, Member, RatingCast, TrainingCast
+from rookery.actor.loop import Rollout
+from rookery.actor.packing import Layout, Turns
+from rookery.actor.rating import WithRatings
+from rookery.algorithms.networks import Network
+from rookery.config import RunConfig
+from rookery.control.home import Home
+from rookery.errors import ConfigError, InputError
+from rookery.frozen import load_frozen, snapshot_store
+from rookery.learner.leagues import load_snapshot
+from rookery.messages import ActorId, SeatsChanged
+from rookery.players.making import compilable, make_player
+from rookery.players.naming import PlayerName
+from rookery.players.policy import PolicyPlayer, draw_jax
+from rookery.players.seat_map import Seating, SeatMap
+from rookery.spaces import SeatSpec
+
+RATING_PLACES = 4  # snapshots that are rated at a time
+
+
+def networks(config: RunConfig, seating: Seating) -> dict[str, Network]:
+    """Every policy's network, over the spaces of its seats."""
+    return {
+        name: Network(seating.spaces[name], policy.network)
+        for name, policy in config.all_policies.items()
+    }
+
+
+def layouts(config: RunConfig, seating: Seating) -> dict[str, Layout]:
+    """The shape of each learning policy's fragments."""
+    spec, actors = seating.spec, config.actors
+    found = {
+        policy: Layout(
+            actors.rollout_steps, actors.envs_per_actor, seating.live[policy], spec.simultaneous
+        )
+        for policy in config.learning
+    }
+    if is_solo(seating):
+        return found
+    if env_steps(found, seating) < 1:
+        raise ConfigError(
+            f"actors.rollout_steps={actors.rollout_steps} is too few for {len(spec.seats)} seats: "
+            f"a fragment needs more than {2 * len(spec.seats)} rows"
+        )
+    return found
+
+
+def env_steps(found: Mapping[str, Layout], seating: Seating) -> int:
+    """Environment steps of a rollout: what fits every policy, whoever takes the turns."""
+    seats = 1 if seating.spec.simultaneous else len(seating.spec.seats)
+    return min(layout.rows for layout in found.values()) - 2 * seats
+
+
+def is_solo(seating: Seating) -> bool:
+    """One seat with a policy that learns: the plain case, with a plain rollout."""
+    return len(seating.spec.seats) == 1 and len(seating.map.options) == 1 and len(seating.live) == 1
+
+
+def check_players(config: RunConfig, seating: Seating, home: Home) -> None:
+    """Make every player once, so that whoever can't play is refused before a run exists."""
+    dealer = Dealer(config, seating, home, "")
+    for text, seat in seating.others.items():
+        _close(dealer.members(text, seating.spec.seats[seat], seat))
+    if seating.has_league:
+        for text in config.league.reference:
+            _close(dealer.members(PlayerName.parse(text).text, *_first_seat(seating)))
+    layouts(config, seating)
+
+
+@dataclass
+class Dealer:
+    """Makes members by the names that seat maps use."""
+
+    config: RunConfig
+    seating: Seating
+    home: Home
+    run: str
+    xp: Any = np
+
+    def members(self, text: str, spec: SeatSpec, seat: str) -> list[Member]:
+        name = PlayerName.parse(text)
+        if name.kind == "policy":
+            return [Member(text, self._policy(name.name), name.name, policy=name.name)]
+        if name.kind == "league":
+            count = self.config.actors.opponents_per_actor
+            return [Member(text, self._policy(name.name, "snapshot")) for _ in range(count)]
+        if name.kind == "snapshot":
+            run, number = name.snapshot
+            frozen = load_frozen(self.home, self.home.find(run), number)
+            frozen.check_plays(seat, spec)
+            sitter = PolicyPlayer(frozen.network, self.xp, self._draw, kind="snapshot")
+            return [Member(text, sitter, frozen.name, frozen.arrays)]
+        return [Member(text, make_player(name, spec, self.seating.spec.id, self.xp), text)]
+
+    def _policy(self, name: str, kind: str = "policy") -> PolicyPlayer:
+        network = Network(self.seating.spaces[name], self.config.all_policies[name].network)
+        return PolicyPlayer(network, self.xp, self._draw, kind=kind)
+
+    @property
+    def _draw(self) -> Any:
+        return None if self.xp is np else draw_jax
+
+    def all_members(self, seating: Seating, known: set[str]) -> list[Member]:
+        """The members that a seat map names, but for those that are known."""
+        found = []
+        policies = [p for p in self.config.all_policies if p in seating.live]
+        ordered = [*policies, *(t for t in seating.map.options if t not in policies)]
+        for text in ordered:
+            if text in known:
+                continue
+            seat = next(s for s in seating.spec.seats if text in seating.map.options_of(s))
+            found += self.members(text, seating.spec.seats[seat], seat)
+        return found
+
+    def recast(self, changed: SeatsChanged, known: set[str]) -> tuple[SeatMap, list[Member]]:
+        seating = reseated(self.config, self.seating, changed.seats)
+        return seating.map, self.all_members(seating, known)
+
+
+def reseated(config: RunConfig, seating: Seating, seats: Mapping[str, Any]) -> Seating:
+    """The seating with other players in the seats; what a change of seats may not do is refused."""
+    from rookery.configure import validate
+
+    new = Seating.of(
+        validate({**config.model_dump(), "seats": seats, "seat_map": ""}), seating.spec
+    )
+    for policy in config.learning:
+        if not set(new.live.get(policy, ())) <= set(seating.live[policy]):
+            raise InputError(
+                f"policy {policy!r} cannot move to a seat it did not have when the run began: its "
+                "fragments are laid out for those"
+            )
+    if is_compiled(seating) and not is_compiled(new):
+        raise InputError(
+            "this run is one compiled call and can only take players that are JAX functions: "
+            "policies, snapshots, leagues and scripts"
+        )
+    return new
+
+
+def is_compiled(seating: Seating) -> bool:
+    names = [PlayerName.parse(text) for text in seating.map.options]
+    plain = all(n.kind in ("policy", "league", "snapshot") or compilable(n) for n in names)
+    return seating.spec.compiled and plain and not seating.map.is_function
+
+
+def make_rollout(
+    config: RunConfig,
+    seating: Seating,
+    home: Home,
+    run: str,
+    actor: ActorId,
+    busy: Callable[[str], None],
+) -> Rollout:
+    """Tables for training and, beside them, for rating games."""
+    dealer = Dealer(config, seating, home, run, _namespace(is_compiled(seating)))
+    load = _loader(home, run, config)
+    games = config.league.games_per_draw
+    cast = TrainingCast(
+        seating.map,
+        dealer.all_members(seating, set()),
+        games,
+        load,
+        seeds.generator(config.seed, "seats", *actor, 0),
+        dealer.recast,
+    )
+    found = layouts(config, seating)
+    training = _tables(config, seating, cast, found, actor, 0, config.actors.envs_per_actor, busy)
+    rules = config.league
+    alike = len(set(seating.spec.seats.values())) == 1
+    if not (seating.has_league and rules.rating_every and alike and actor.ordinal == 0):
+        return training
+    rated, references = _rating_members(config, seating, home, run)
+    rating_cast = RatingCast(
+        len(seating.spec.seats),
+        [*rated, *references],
+        games,
+        load,
+        seeds.generator(config.seed, "seats", *actor, 1),
+    )
+    rating = _tables(config, seating, rating_cast, {}, actor, 1, rules.rating_slots, busy)
+    return WithRatings(training, rating, rules.rating_every, len(references))
+
+
+def _rating_members(
+    config: RunConfig, seating: Seating, home: Home, run: str
+) -> tuple[list[Member], list[Member]]:
+    names = [PlayerName.parse(text) for text in config.league.reference]
+    compiled = seating.spec.compiled and all(compilable(n) for n in names)
+    dealer = Dealer(config, seating, home, run, _namespace(compiled))
+    policy = config.learning[0]
+    seat, spec = next(iter(seating.spec.seats.items()))
+    rated = [
+        Member(f"league:{policy}", dealer._policy(policy, "snapshot")) for _ in range(RATING_PLACES)
+    ]
+    return rated, [m for name in names for m in dealer.members(name.text, spec, seat)]
+
+
+def _tables(
+    config: RunConfig,
+    seating: Seating,
+    cast: Cast,
+    found: Mapping[str, Layout],
+    actor: ActorId,
+    part: int,
+    slots: int,
+    busy: Callable[[str], None],
+) -> Rollout:
+    """One rollout: compiled if its members are."""
+    seed = seeds.number(config.seed, "environment", *actor, *([part] if part else []))
+    nets = networks(config, seating)
+    blank = {p: Turns.none(nets[p].spec, nets[p].distribution.parameters) for p in found}
+    environment = config.environment
+    if seating.spec.compiled and all(getattr(m.player, "xp", np) is not np for m in cast.members):
+        from rookery.actor.compiled_table import ROUND_STEPS, CompiledTableRollout
+        from rookery.envs.registry import make_compiled
+
+        steps = env_steps(found, seating) if found else ROUND_STEPS
+        env = make_compiled(environment.id, environment.kwargs)
+        return CompiledTableRollout(env, cast, found, blank, steps, slots, seed)
+    from rookery.actor.table import Table, TableRollout
+    from rookery.envs.registry import make
+
+    busy("making the environment")
+    stepped = make(environment.id, slots, environment.kwargs)
+    rng = seeds.generator(config.seed, "actor", *actor, *([part] if part else []))
+    table = Table(stepped, cast, rng, seed, busy)
+    limit = env_steps(found, seating) if found else None
+    return TableRollout(table, found, blank, limit)
+
+
+def _loader(home: Home, run: str, config: RunConfig) -> Callable[[str], Any]:
+    store = snapshot_store(home, run, config)
+    return lambda file: load_snapshot(store, file)
+
+
+def _namespace(compiled: bool) -> Any:
+    if not compiled:
+        return np
+    import jax.numpy as jnp
+
+    return jnp
+
+
+def _first_seat(seating: Seating) -> tuple[SeatSpec, str]:
+    seat, spec = next(iter(seating.spec.seats.items()))
+    return spec, seat
+
+
+def _close(members: list[Member]) -> None:
+    for member in members:
+        if member.late:
+            member.player.close()  # type: ignore[union-attr]
