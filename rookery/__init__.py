@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rookery.api import Policy, Run, load, train
+    from rookery.api import Policy, Run, load, match, train
     from rookery.envs.registry import register
 
 __version__ = "0.1.0"
-__all__ = ["Policy", "Run", "__version__", "load", "register", "train"]
+__all__ = ["Policy", "Run", "__version__", "load", "match", "register", "train"]
 
 
 def __getattr__(name: str) -> Any:
     """Public names load what they need when first used, so that importing stays instant."""
-    if name in ("Policy", "Run", "load", "train"):
+    if name in ("Policy", "Run", "load", "match", "train"):
         from rookery import api
 
         return getattr(api, name)

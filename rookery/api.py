@@ -64,7 +64,7 @@ def train(
         "seat_map": seat_map if isinstance(seat_map, str) else None,
     }
     asked = _given({**flags, "environment": {"id": environment, "kwargs": env}})
-    place = Home(Path(home).absolute()) if home is not None else Home.default()
+    place = _place(home)
     built = build(config or {}, asked)
     function = None if isinstance(seat_map, str) else seat_map
     if function is not None and built.launcher != "inline":
@@ -83,8 +83,29 @@ def train(
 
 def load(run: str = "last", home: str | Path | None = None) -> Run:
     """A run by its id, a unique prefix of it, or `last`."""
-    place = Home(Path(home).absolute()) if home is not None else Home.default()
+    place = _place(home)
     return Run(place, place.find(run))
+
+
+def match(
+    environment: str,
+    a: str,
+    b: str,
+    *,
+    games: int = 100,
+    seed: int = 0,
+    sampled: bool = False,
+    env: dict[str, Any] | None = None,
+    home: str | Path | None = None,
+) -> dict[str, Any]:
+    """Let two players meet, both ways round; what `rookery match --json` prints.
+
+    Each is a run ("last", an id, "RUN@340") or any other player ("script:random"). Runs play their
+    likeliest actions, or by chance if `sampled`.
+    """
+    from rookery.matches import play_match
+
+    return play_match(_place(home), environment, a, b, games, seed, sampled, env or {})
 
 
 class Run:
@@ -132,6 +153,13 @@ class Run:
 
         return evaluate_run(self._home, self.id, episodes, seed)
 
+    def ladder(self) -> list[dict[str, Any]]:
+        """Everyone who played in the run's league or in a match with it, the strongest first."""
+        from rookery.ladder import ladder
+
+        rows: list[dict[str, Any]] = ladder(self._home, self.id)["players"]
+        return rows
+
     def policy(self, greedy: bool = True, name: str | None = None) -> Policy:
         """The newest checkpoint's policy; of several, the first unless one is named."""
         frozen = load_frozen(self._home, self.id, policy=name)
@@ -163,6 +191,10 @@ class Policy:
         if isinstance(space, MultiCategorical) and space.starts:
             return action + np.asarray(space.starts)
         return action
+
+
+def _place(home: str | Path | None) -> Home:
+    return Home(Path(home).absolute()) if home is not None else Home.default()
 
 
 def _at(observation: Any, leaf: Leaf) -> Any:

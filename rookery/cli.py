@@ -29,6 +29,8 @@ examples:
   rookery train --config examples/pendulum.yaml --set algorithm.learning_rate=3e-4
   rookery resume last            rookery eval last --episodes 100
   rookery plot last --out curve.png
+  rookery match pgx:connect_four last script:random --games 200
+  rookery ladder last --payoff   rookery seats last player_1=script:random
 
 RUN is an id, a unique prefix of one, or `last`. Runs live under ./runs or $ROOKERY_HOME.
 """
@@ -82,8 +84,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         near = nearest_names(unknown[0].partition("=")[0], known, 1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise InputError(f"unknown option {unknown[0]!r}{hint} See `rookery --help`.")
-    if environment and arguments.name not in ("train", "config"):
-        raise InputError(f"{environment[0]} goes with train and config show only")
+    if environment and arguments.name not in ("train", "match", "config"):
+        raise InputError(f"{environment[0]} goes with train, match and config show only")
     arguments.env_options = environment
     return arguments
 
@@ -139,6 +141,18 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
     evaluate.add_argument(
         "--player", default="policy", help="policy (default) or script:random, as a baseline"
     )
+    match = verb("match", verbs.match, "let two players meet, both ways round")
+    match.add_argument("environment", metavar="ENVIRONMENT")
+    for side in ("a", "b"):
+        match.add_argument(side, metavar=side.upper(), help="RUN, RUN@340, script:random ...")
+    match.add_argument("--games", type=_positive, default=100, metavar="N")
+    match.add_argument("--seed", type=_integer, default=0, metavar="N", help="of the match")
+    match.add_argument(
+        "--sampled", action="store_true", help="runs play by chance, not their likeliest action"
+    )
+    ladder = verb("ladder", verbs.ladder, "ratings of everyone who played in a run's league")
+    ladder.add_argument("run", metavar="RUN")
+    ladder.add_argument("--payoff", action="store_true", help="also who beats whom")
     plot = verb("plot", verbs.plot, "draw learning curves as a PNG")
     plot.add_argument("runs", metavar="RUN", nargs="+")
     plot.add_argument("--out", default="curve.png")
@@ -161,6 +175,10 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
     envs = verb("envs", verbs.envs, "environments that can be named")
     envs.add_argument("search", nargs="?", default="")
     verb("algorithms", verbs.algorithms, "algorithms with their options")
+    verb("players", verbs.players, "kinds of players with their options")
+    seats = verb("seats", verbs.seats, "seat other players in a run, from the next episode on")
+    seats.add_argument("run", metavar="RUN")
+    seats.add_argument("seats", metavar="SEAT=PLAYER", nargs="+")
     config = verb("config", verbs.config_show, "show the config that a command line stands for")
     config.add_argument("action", choices=["show"])
     config.add_argument("--schema", action="store_true", help="the JSON Schema instead")

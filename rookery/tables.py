@@ -52,7 +52,7 @@ def layouts(config: RunConfig, seating: Seating) -> dict[str, Layout]:
     }
     if is_solo(seating):
         return found
-    if env_steps(found, seating) < 1:
+    if env_steps(found) < 1:
         raise ConfigError(
             f"actors.rollout_steps={actors.rollout_steps} is too few for {len(spec.seats)} seats: "
             f"a fragment needs more than {2 * len(spec.seats)} rows"
@@ -60,10 +60,9 @@ def layouts(config: RunConfig, seating: Seating) -> dict[str, Layout]:
     return found
 
 
-def env_steps(found: Mapping[str, Layout], seating: Seating) -> int:
-    """Environment steps of a rollout: what fits every policy, whoever takes the turns."""
-    seats = 1 if seating.spec.simultaneous else len(seating.spec.seats)
-    return min(layout.rows for layout in found.values()) - 2 * seats
+def env_steps(found: Mapping[str, Layout]) -> int:
+    """Environment steps of a rollout: what fits every policy."""
+    return min(layout.env_steps for layout in found.values())
 
 
 def is_solo(seating: Seating) -> bool:
@@ -230,7 +229,7 @@ def _tables(
         from rookery.actor.compiled_table import ROUND_STEPS, CompiledTableRollout
         from rookery.envs.registry import make_compiled
 
-        steps = env_steps(found, seating) if found else ROUND_STEPS
+        steps = env_steps(found) if found else ROUND_STEPS
         env = make_compiled(environment.id, environment.kwargs)
         return CompiledTableRollout(env, cast, found, blank, steps, slots, seed)
     from rookery.actor.table import Table, TableRollout
@@ -240,7 +239,7 @@ def _tables(
     stepped = make(environment.id, slots, environment.kwargs)
     rng = seeds.generator(config.seed, "actor", *actor, *([part] if part else []))
     table = Table(stepped, cast, rng, seed, busy)
-    limit = env_steps(found, seating) if found else None
+    limit = env_steps(found) if found else None
     return TableRollout(table, found, blank, limit)
 
 

@@ -74,7 +74,7 @@ _PPO: dict[str, dict[str, Any]] = {
             "gamma": 1.0,
             "entropy_coef": 0.01,
         },
-        "network": {"hidden": [256, 256], "activation": "relu"},
+        "network": {"hidden": [128, 128], "activation": "relu"},
         "league": {"reference": ["script:random", "script:minimax?depth=2"]},
     },
     "gymnax:*": {

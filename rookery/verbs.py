@@ -19,7 +19,7 @@ OK, FAILED, BAD_INPUT, LIMITED, INTERRUPTED = 0, 1, 2, 3, 130
 
 
 def _config_from(arguments: argparse.Namespace) -> Any:
-    from rookery.configure import assignment, build, load_yaml, parse_value, seats_from, self_play
+    from rookery.configure import assignment, build, load_yaml, seats_from, self_play
 
     layers: list[dict[str, Any]] = []
     if arguments.config:
@@ -48,13 +48,17 @@ def _config_from(arguments: argparse.Namespace) -> Any:
     if arguments.seats:
         layers.append({"seats": seats_from(arguments.seats)})
     layers += [assignment(text) for text in arguments.set]
-    options: dict[str, Any] = {}
-    for text in arguments.env_options:
-        key, _, value = text.partition("=")
-        options[key] = parse_value(value)
+    options = _environment_options(arguments)
     if options:
         layers.append({"environment": {"kwargs": options}})
     return build(*layers)
+
+
+def _environment_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    from rookery.configure import parse_value
+
+    pairs = (text.partition("=") for text in arguments.env_options)
+    return {key: parse_value(value) for key, _, value in pairs}
 
 
 def train(arguments: argparse.Namespace, began: float) -> int:
@@ -135,6 +139,37 @@ def evaluate(arguments: argparse.Namespace, began: float) -> int:
                 f"  {name:8} return {found['mean']:.2f} ± {found['std']:.2f}"
                 f"   length {found['length']:.1f}"
             )
+    return OK
+
+
+def match(arguments: argparse.Namespace, began: float) -> int:
+    from rookery.control.home import Home
+    from rookery.matches import match_text, play_match
+    from rookery.wiring import prepare_xla
+
+    prepare_xla(1)
+    result = play_match(
+        Home.default(),
+        arguments.environment,
+        arguments.a,
+        arguments.b,
+        arguments.games,
+        arguments.seed,
+        arguments.sampled,
+        _environment_options(arguments),
+    )
+    print(json.dumps(result) if arguments.json else match_text(result))
+    return OK
+
+
+def ladder(arguments: argparse.Namespace, began: float) -> int:
+    from rookery.control.home import Home
+    from rookery.ladder import ladder as read_ladder
+    from rookery.ladder import ladder_text
+
+    home = Home.default()
+    found = read_ladder(home, home.find(arguments.run))
+    print(json.dumps(found) if arguments.json else ladder_text(found, arguments.payoff))
     return OK
 
 
@@ -265,6 +300,112 @@ def algorithms(arguments: argparse.Namespace, began: float) -> int:
         )
     print("live: may change while a run goes on")
     return OK
+
+
+def players(arguments: argparse.Namespace, began: float) -> int:
+    from rookery.players.making import KINDS
+
+    if arguments.json:
+        rows = [
+            {
+                "kind": kind.kind,
+                "name": kind.name,
+                "example": kind.example,
+                "description": kind.description,
+                "options": [
+                    {
+                        "name": option.name,
+                        "default": option.default or None,
+                        "takes": option.takes,
+                        "description": option.description,
+                    }
+                    for option in kind.options
+                ],
+            }
+            for kind in KINDS
+        ]
+        print(json.dumps({"players": rows}))
+        return OK
+    rows_of_text = [("PLAYER", "", "DEFAULT", "")]
+    for kind in KINDS:
+        rows_of_text.append((kind.example, "", "", kind.description))
+        rows_of_text += [
+            ("", option.name, option.default or "-", f"{option.description}: {option.takes}")
+            for option in kind.options
+        ]
+    _table(rows_of_text)
+    print("in `rookery match` a run's id stands for its newest checkpoint, playing greedily")
+    return OK
+
+
+def seats(arguments: argparse.Namespace, began: float) -> int:
+    from rookery.configure import seats_from
+    from rookery.control.home import Home
+    from rookery.views import status_of
+
+    home = Home.default()
+    run = home.find(arguments.run)
+    command = _change_seats(home, run, seats_from(arguments.seats))
+    if arguments.json:
+        print(json.dumps({"run": run, "seats": command.seats, "command": command.id}))
+        return OK
+    running = status_of(home, home.state(run)) == "running"
+    when = "from each slot's next episode" if running else f"once it goes on: rookery resume {run}"
+    print(f"{run} changes its seats {when}")
+    _table([("SEAT", "PLAYER"), *((seat, _sitter(who)) for seat, who in command.seats.items())])
+    return OK
+
+
+def _change_seats(home: Any, run: str, asked: dict[str, str]) -> Any:
+    """Send ChangeSeats for the whole map: what was asked over what the run has now.
+
+    Everyone it names is made once, so that whoever can't play is refused here and not in the run.
+    """
+    from fnmatch import fnmatchcase
+
+    from rookery.messages import ChangeSeats
+    from rookery.players.seat_map import Seating
+    from rookery.runner import author
+    from rookery.tables import check_players, reseated
+    from rookery.wiring import prepare_xla
+
+    prepare_xla(1)  # scripts of a compiled run are made with JAX
+    state = home.state(run)
+    config, spec = home.config(state), home.spec(state)
+    kept = {
+        seat: who
+        for seat, who in _seats_now(home, run, config).items()
+        if not any(fnmatchcase(seat, pattern) for pattern in asked)  # an exact name would win
+    }
+    seats = {**asked, **kept}
+    check_players(config, reseated(config, Seating.of(config, spec), seats), home)
+    command = ChangeSeats(run=run, seats=seats, author=author())
+    home.send(command)
+    return command
+
+
+def _seats_now(home: Any, run: str, config: Any) -> dict[str, Any]:
+    """The newest map that was asked for and not refused, else the config's."""
+    from rookery.control.home import RunLog
+    from rookery.messages import ChangeSeats, CommandRejected
+
+    log = RunLog(home, run).read()
+    refused = {message.command for message in log if isinstance(message, CommandRejected)}
+    changes = [m.seats for m in log if isinstance(m, ChangeSeats) and m.id not in refused]
+    if changes:
+        return dict(changes[-1])
+    if config.seat_map:
+        return {}  # a function: whoever replaces it names every seat
+    written: dict[str, Any] = config.model_dump(mode="json")["seats"]
+    return written or {"*": next(iter(config.all_policies))}
+
+
+def _sitter(who: Any) -> str:
+    """A player of a seat map as text: its name, or what it is drawn from."""
+    if isinstance(who, str):
+        return who
+    options = [(o.get("player") or f"league:{o['league']}", o["weight"]) for o in who["draw"]]
+    return ", ".join(f"{player} x {weight:g}" for player, weight in options)
 
 
 def config_show(arguments: argparse.Namespace, began: float) -> int:

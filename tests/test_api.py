@@ -43,15 +43,17 @@ def run(place: Path) -> rookery.Run:
 
 
 def test_the_public_names_are_these() -> None:
-    assert rookery.__all__ == ["Policy", "Run", "__version__", "load", "register", "train"]
+    assert rookery.__all__ == [
+        *("Policy", "Run", "__version__", "load", "match", "register", "train"),
+    ]
     for name in rookery.__all__:
         assert getattr(rookery, name) is not None
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = rookery.no_such_name
     public = {name for name in vars(rookery.Run) if not name.startswith("_")}
     assert public == {
-        *("config", "env_steps", "evaluate", "mean_return_100", "policy", "resume", "show"),
-        "status",
+        *("config", "env_steps", "evaluate", "ladder", "mean_return_100", "policy", "resume"),
+        *("show", "status"),
     }
 
 

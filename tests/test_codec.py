@@ -80,8 +80,9 @@ def fragments(draw: Any) -> Fragment:
         truncated=draw(flags),
         valid=valid,
         log_prob=draw(floats),
-        seat=draw(hnp.arrays(np.uint8, lanes, elements=st.integers(0, 1))),
-        player=np.zeros(lanes, np.uint8),
+        seat=draw(hnp.arrays(np.uint8, (steps, lanes), elements=st.integers(0, 1))),
+        player=np.zeros((steps, lanes), np.uint8),
+        behind=draw(hnp.arrays(np.uint8, (steps, lanes))),
         mask=draw(st.none() | hnp.arrays(np.bool_, (steps + 1, lanes, actions))),
         state={leaf: draw(any_array((lanes, *draw(tail)))) for leaf in states},
     )
@@ -120,8 +121,9 @@ def example(steps: int = 3, lanes: int = 2, **changes: Any) -> Fragment:
         "truncated": ~valid,
         "valid": valid,
         "log_prob": np.zeros((steps, lanes), np.float32),
-        "seat": np.zeros(lanes, np.uint8),
-        "player": np.zeros(lanes, np.uint8),
+        "seat": np.zeros((steps, lanes), np.uint8),
+        "player": np.zeros((steps, lanes), np.uint8),
+        "behind": np.zeros((steps, lanes), np.uint8),
     }
     return Fragment(**{**values, **changes})
 
@@ -323,6 +325,7 @@ HOSTILE = {
     "sequence below 0": (head(sequence=-1), "below 0"),
     "seat not listed": (head(seats=[]), "not listed"),
     "player not listed": (head(players=[]), "not listed"),
+    "part beyond the parts": (head(part=1), "part 1 of 1"),
     "version of three": (head(version=[1, 2, 3]), "not a valid header"),
     "version of text": (head(version=["1", "2"]), "not a valid header"),
     "no header": (lambda f: f.pop("fragment"), "not a valid header"),

@@ -156,7 +156,7 @@ def test_an_unknown_key_names_the_nearest_one(key: str, near: str) -> None:
 WRONG = [
     *[
         f"actors.{key}={value}"
-        for key in ("count", "envs_per_actor", "rollout_steps")
+        for key in ("count", "envs_per_actor", "rollout_steps", "opponents_per_actor")
         for value in (-1, 0, 1.5, "many", "null", "[1]")
     ],
     *[f"learner.fragments_per_batch={value}" for value in (0, "x")],
@@ -191,6 +191,22 @@ WRONG = [
     "checkpoint.every_updates=0",
     "bus.max_experience_mb=0",
     "launcher=rocket",
+    "league.snapshot_every_steps=0",
+    "league.snapshot_win_rate=1.5",
+    "league.keep=1",
+    "league.opponents=best",
+    "league.games_per_draw=0",
+    "league.reference=7",
+    "league.rating_every=-1",
+    "league.rating_slots=0",
+    "league.exploiter_win_rate=1",
+    "league.exploiter_max_updates=0",
+    "network.encoder=7",
+    "network.encoder_hidden=[0]",
+    "seats=7",
+    "seat_map=7",
+    "policies=7",
+    "train=7",
     "restarts.max_restarts=-1",
     "restarts.backoff_s=-1",
     "environment.deadline_s=0",
@@ -321,7 +337,8 @@ def test_the_tuned_defaults_of_every_environment_are_valid(
     tuned = _TABLES[algorithm].get(environment, {})
     for part, values in tuned.items():
         for key, value in values.items():
-            assert getattr(getattr(config, part), key) == value
+            found = getattr(getattr(config, part), key)
+            assert (list(found) if isinstance(found, tuple) else found) == value
     assert config.algorithm.kind == algorithm
 
 

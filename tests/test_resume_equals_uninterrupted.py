@@ -37,8 +37,8 @@ def last_checkpoint(cli: Cli, run: str) -> Checkpoint:
 
 def training_state(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
     """Parameters, optimiser, statistics and every random state of the learner."""
-    parts = ("params/", "optimizer/", "stats/", "learner.")
-    return {name: a for name, a in checkpoint.arrays.items() if name.startswith(parts)}
+    others = ("actor/", "pending/")
+    return {name: a for name, a in checkpoint.arrays.items() if not name.startswith(others)}
 
 
 def counters(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -46,8 +46,8 @@ def counters(checkpoint: Checkpoint) -> dict[str, Any]:
     return {
         "number": manifest.number,
         "trained": manifest.ledger.trained,
-        "episode_count": manifest.episode_count,
-        "episodes": manifest.episodes,
+        "windows": manifest.windows,
+        "league": manifest.league,
         "pending": manifest.pending,
     }
 

@@ -70,7 +70,10 @@ class Cast(Protocol):
 class Places:
     """A league's places at the tables: each holds a snapshot for a number of games."""
 
-    def __init__(self, members: Sequence[tuple[int, Member]], games_per_draw: int) -> None:
+    def __init__(
+        self, members: Sequence[tuple[int, Member]], games_per_draw: int, least_open: int = 1
+    ) -> None:
+        self._least_open = least_open
         self.numbers = [number for number, _ in members]
         self.members = [member for _, member in members]
         self.served = [0] * len(members)
@@ -78,10 +81,15 @@ class Places:
 
     @property
     def open(self) -> list[int]:
-        """Numbers of the members that may begin a game: those that have not played enough."""
+        """Numbers of the members that may begin a game: those that have not played enough.
+
+        A few always may, the least served ones, while the others play their last games.
+        """
         filled = [i for i, member in enumerate(self.members) if member.name]
         fresh = [i for i in filled if self.served[i] < self._games_per_draw]
-        return [self.numbers[i] for i in fresh or filled]
+        if len(fresh) < self._least_open:
+            fresh = sorted(filled, key=lambda i: self.served[i])[: self._least_open]
+        return [self.numbers[i] for i in fresh]
 
     def vacate(self, sitting: np.ndarray) -> list[int]:
         """Places that may be filled anew: empty, or done and in no game."""
@@ -225,7 +233,7 @@ class RatingCast:
         self._seats, self._rng, self._load = seats, rng, load
         self._files: Mapping[str, str] = {}
         snapshots = [(i, m) for i, m in enumerate(self.members) if m.text.startswith("league:")]
-        self.places = Places(snapshots, games_per_draw)
+        self.places = Places(snapshots, games_per_draw, least_open=2)
         self._reference = [
             i for i, m in enumerate(self.members) if not m.text.startswith("league:")
         ]

@@ -136,7 +136,11 @@ class Layout:
 
     @property
     def env_steps(self) -> int:
-        """How many environment steps surely fit: held steps and edges take two rows a seat."""
+        """How many environment steps fit: held steps and edges take two rows a seat.
+
+        Where seats take turns, a truncated game takes a row more for each seat but one: a rollout
+        that meets one ends earlier.
+        """
         return self.rows - 2 * (1 if self.together else max(1, len(self.seats)))
 
     def lane(self, slot: np.ndarray, seat: np.ndarray) -> np.ndarray:
@@ -223,8 +227,8 @@ def _place(
     lane = layout.lane(turns.slot[rows], turns.seat[rows])
     position = _count_within(lane)
     source = np.full((steps + 1, lanes), -1, np.int64)
-    beyond = position > steps
-    assert not (beyond | ((position == steps) & complete[rows])).any(), "a lane overflows"
+    if (position >= np.where(complete[rows], steps, steps + 1)).any():
+        raise RuntimeError("a lane overflows: the rollout was longer than its layout allows")
     source[position, lane] = rows
     filled = source >= 0
     seen = source[:-1]

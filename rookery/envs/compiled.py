@@ -144,7 +144,9 @@ class SteppedCompiled:
         leaves = [_from_numpy(state.get(f"leaf.{i}"), t) for i, t in enumerate(templates)]
         self._played = jax.tree.unflatten(structure, leaves)
         self._calls = int(state["steps"])
-        self._ended = state["ended"].copy()
+        step: CompiledStep = self._played[2]
+        # States from before slots could wait do not say it: there the last step ended them.
+        self._ended = np.array(state.get("ended", step.terminated | step.truncated))
         return self._show()
 
     def _header(self) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from gymnasium import spaces
 
 from rookery.envs import NO_OPTIONS, CompiledStep, Options
 from rookery.envs.compiled import register_pytrees, template_type
+from rookery.envs.failures import first_line
 from rookery.envs.leaves import read_space, travel_dtype
 from rookery.envs.making import check_options
 from rookery.envs.names import pgx_ids
@@ -101,12 +102,17 @@ def _make(id: str, kwargs: Options) -> Any:
         return env
     check_options(id, type(env), kwargs, also=())
     # A name may stand for arguments (go_9x9): those that were not given stay as they are.
-    names = inspect.signature(type(env)).parameters
-    arguments = {n: getattr(env, n) for n in names if hasattr(env, n)} | dict(kwargs)
+    holders = (env, getattr(env, "_game", None))
+    kept = {
+        name: getattr(holder, name)
+        for name in inspect.signature(type(env)).parameters
+        for holder in holders
+        if hasattr(holder, name)
+    }
     try:
-        return type(env)(**arguments)
+        return type(env)(**{**kept, **kwargs})
     except Exception as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        reason = f"{type(error).__name__}: {first_line(error)}"
         raise InputError(f"environment {id} cannot be made: {reason}") from error
 
 

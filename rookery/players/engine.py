@@ -137,7 +137,8 @@ class EngineThinker:
         left = asyncio.all_tasks(self._loop)
         for task in left:
             task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        if left:
+            self._loop.run_until_complete(asyncio.wait(left))
         self._loop.close()
 
     def _wait_for(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:

@@ -31,13 +31,15 @@ class DwindlingGame(AECEnv):  # type: ignore[misc]
         self.possible_agents = ["red", "green", "blue"]
         self.lives = {"red": 2, "green": 3, "blue": 4}
         self.agents: list[str] = []
-        actions = {agent: number + 2 for number, agent in enumerate(self.possible_agents)}
-        self.action_spaces = {agent: spaces.Discrete(n) for agent, n in actions.items()}
-        self.observation_spaces = {
+        self.choices = {agent: number + 2 for number, agent in enumerate(self.possible_agents)}
+        self.action_spaces: dict[str, Any] = {
+            a: spaces.Discrete(n) for a, n in self.choices.items()
+        }
+        self.observation_spaces: dict[str, Any] = {
             agent: spaces.Dict(
                 {
                     "observation": spaces.Box(-1, 9, (2 + number,), np.float32),
-                    "action_mask": spaces.MultiBinary(actions[agent]),
+                    "action_mask": spaces.MultiBinary(self.choices[agent]),
                 }
             )
             for number, agent in enumerate(self.possible_agents)
@@ -63,7 +65,7 @@ class DwindlingGame(AECEnv):  # type: ignore[misc]
     def observe(self, agent: str) -> Any:
         told = [self.moves, self.last_move, self.left[agent], 1]
         size = self.observation_spaces[agent]["observation"].shape[0]
-        legal = np.arange(self.action_spaces[agent].n) != self.last_move
+        legal = np.arange(self.choices[agent]) != self.last_move
         return {
             "observation": np.asarray(told[:size], np.float32),
             "action_mask": legal.astype(np.int8),

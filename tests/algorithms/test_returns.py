@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from rookery.actor.compiled import CompiledRollout
 from rookery.actor.experience import Experience
+from rookery.actor.loop import Admitted
 from rookery.actor.stepped import SteppedRollout
 from rookery.algorithms import returns
 from rookery.algorithms.networks import Network, initial_arrays
@@ -24,6 +25,7 @@ from rookery.config import NetworkConfig
 from rookery.envs import SOLO_SEAT
 from rookery.envs.compiled import register_pytrees
 from rookery.envs.gymnasium import GymnasiumEnvironment
+from rookery.messages import WeightsVersion
 from rookery.players.policy import PolicyPlayer, draw_jax
 from rookery.testing.envs import CountingCompiled, CountingEnv
 
@@ -270,10 +272,8 @@ gymnasium.register(
 )
 
 
-def make_rollout(
-    adapter: str, end: End, length: int, steps: int
-) -> tuple[Callable[[Any], Experience], dict[str, Any]]:
-    """A rollout of the counting environment with an untrained policy."""
+def make_rollout(adapter: str, end: End, length: int, steps: int) -> Callable[[], Experience]:
+    """Plays the counting environment with an untrained policy, going on where it left off."""
     options = {"length": length, "end": end}
     if adapter == "compiled":
         register_pytrees()
@@ -290,7 +290,9 @@ def make_rollout(
         network = Network(env.spec.seats[SOLO_SEAT], NetworkConfig(hidden=(4,)))
         rng = np.random.default_rng(0)
         rollout = SteppedRollout(env, PolicyPlayer(network), SOLO_SEAT, steps, rng, 0)
-    return rollout, network.acting_arrays(*initial_arrays(network, 0))
+    arrays = network.acting_arrays(*initial_arrays(network, 0))
+    admitted = Admitted(WeightsVersion(1, 0), {"main": arrays})
+    return lambda: rollout(admitted).experience["main"]
 
 
 @functools.cache
@@ -300,8 +302,8 @@ def played(adapter: str, end: End, length: int, steps: int) -> tuple[np.ndarray,
     A lap is length + 1 rows with its reset row, so that many fragments hold every way in which an
     episode can be cut. They stand side by side, as a learner's batch has them.
     """
-    rollout, arrays = make_rollout(adapter, end, length, steps)
-    fragments = [rollout(arrays) for _ in range(length + 1)]
+    play = make_rollout(adapter, end, length, steps)
+    fragments = [play() for _ in range(length + 1)]
     counts = np.concatenate([f.observation[""].argmax(-1) for f in fragments], axis=1)
     assert counts.shape == (steps + 1, SLOTS * (length + 1))
     joined = [
@@ -370,9 +372,9 @@ def test_constant_reward_under_termination_is_worth_the_finite_sum(
 
 @pytest.mark.parametrize("adapter", ["looped", "native", "compiled"])
 def test_an_episode_that_ends_at_the_edge_ends_in_its_own_fragment(adapter: str) -> None:
-    rollout, arrays = make_rollout(adapter, "truncated", 4, 4)
+    play = make_rollout(adapter, "truncated", 4, 4)
 
-    first, second = rollout(arrays), rollout(arrays)
+    first, second = play(), play()
 
     assert first.truncated[:, 0].tolist() == [NO, NO, NO, YES] and first.valid.all()
     assert first.observation[""][-1].argmax(-1).tolist() == [4] * SLOTS

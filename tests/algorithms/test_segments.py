@@ -161,7 +161,7 @@ def test_the_next_trajectory_of_a_lane_changes_nothing_before_it(algorithm: str)
         rest = (ended, ended, valid, zeros - 0.7, None, np.zeros((1, 1), np.int32))
         batch = Batch({"": observation}, np.zeros((8, 1), np.int32), reward, *rest)
         prepared = objective.prepare(params, stats, batch, hyper)
-        own = jax.numpy.arange(3)  # as if the minibatch were the first trajectory alone
+        own = np.arange(3)  # as if the minibatch were the first trajectory alone
         rows = prepared.rows
         if algorithm == "ppo":
             loss = objective.loss(params, objective.take(rows, own), stats, hyper)[0]

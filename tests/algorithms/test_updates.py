@@ -13,6 +13,7 @@ import pytest
 from gymnasium import spaces
 
 from rookery.actor.experience import Experience
+from rookery.actor.loop import Admitted
 from rookery.actor.stepped import SteppedRollout
 from rookery.algorithms import impala, ppo
 from rookery.algorithms.networks import Network, initial_arrays
@@ -22,6 +23,7 @@ from rookery.config import ImpalaConfig, NetworkConfig, PPOConfig, live_hyperpar
 from rookery.envs import SOLO_SEAT
 from rookery.envs.gymnasium import GymnasiumEnvironment
 from rookery.errors import MaskError
+from rookery.messages import WeightsVersion
 from rookery.players.policy import PolicyPlayer
 from rookery.testing.envs import ContinuousBandit, CountingEnv, MaskedEnv, NestedEnv
 
@@ -97,7 +99,9 @@ class Setup:
         self.steps, self.slots = steps, slots
 
     def play(self) -> Experience:
-        return self.rollout(self.network.acting_arrays(self.state.params, self.state.stats))
+        arrays = self.network.acting_arrays(self.state.params, self.state.stats)
+        played = self.rollout(Admitted(WeightsVersion(1, 0), {"main": arrays}))
+        return played.experience["main"]
 
     def batch(self, experience: Experience) -> Batch:
         order = self.module.make_order(self.config, self.rng, self.steps, self.slots)

@@ -17,6 +17,7 @@ from rookery.envs.pgx import PgxEnvironment
 from rookery.envs.registry import describe, make
 from rookery.errors import ConfigError, MaskError, UnknownName
 from rookery.spaces import Categorical
+from rookery.testing.envs import CountingCompiled
 
 Views = dict[str, SeatView]
 
@@ -60,21 +61,24 @@ CONNECT_FOUR = [
         [-1.0, 1.0],
         [".......", ".......", "...O...", "..OX...", ".OXO...", "OXXX..."],
     ),
-    (  # along a row, over a filled column
-        [3, 3, 3, 3, 3, 3, 0, 0, 1, 1, 2, 5, 6, 6, 6, 6, 4, 4, 5, 2, 2, 2],
-        None,
-        None,
+    (  # a draw, on a full board
+        [int(column) for column in "205462013421643333110151502003466645652542"],
+        [0.0, 0.0],
+        ["XOOOXOX", "OOXOXOO", "OOXXXOX", "XXXOOXO", "XOOXOXX", "OOXXOXX"],
     ),
 ]
 
 
-def drawn(planes: np.ndarray) -> list[str]:
-    return ["".join("XO."[0 if own else 1 if other else 2] for own, other in r) for r in planes]
+def drawn(planes: np.ndarray, seat: int) -> str:
+    """What a seat sees, with the first seat's pieces as X."""
+    own, other = "XO" if seat == 0 else "OX"
+    rows = planes.reshape(-1, 2).tolist()
+    return "".join(own if mine else other if theirs else "." for mine, theirs in rows)
 
 
 @pytest.mark.parametrize(("columns", "rewards", "board"), CONNECT_FOUR)
 def test_connect_four_is_the_same_game_in_both_libraries(
-    columns: list[int], rewards: list[float] | None, board: list[str] | None
+    columns: list[int], rewards: list[float], board: list[str]
 ) -> None:
     one, two = playing("pgx:connect_four", 1), make("pettingzoo:connect_four_v3", 1)
     for seed in range(4):  # Pgx gives the first move to either of its players
@@ -86,41 +90,42 @@ def test_connect_four_is_the_same_game_in_both_libraries(
                 seen.observation[""], other_seen.observation[""], strict=True
             )
             np.testing.assert_array_equal(seen.mask, other_seen.mask)
-            last = drawn(seen.observation[""][0])
+            before = drawn(seen.observation[""][0], seat)
             left, right = act(one, column), act(two, column)
         for views in (left, right):
-            ended = [bool(v.terminated[0]) for v in views.values()]
-            assert ended == [rewards is not None] * 2
-            if rewards is not None:
-                assert [float(v.reward[0]) for v in views.values()] == rewards
-        if board is not None:
-            # `last` was seen before the winning move, by whoever made it.
-            winner = "X" if rewards == [1.0, -1.0] else "O"
-            own = [row.replace("X", "x").replace("O", "X").replace("x", "O") for row in board]
-            final = board if winner == "X" else own
-            changed = [(a, b) for a, b in zip("".join(last), "".join(final), strict=True) if a != b]
-            assert changed == [(".", "X")]
+            assert all(v.terminated[0] for v in views.values())
+            assert [float(v.reward[0]) for v in views.values()] == rewards
+        # Only the last move is missing from what its player saw.
+        final = "".join(board)
+        changed = [at for at in range(42) if before[at] != final[at]]
+        assert [at % 7 for at in changed] == columns[-1:]
+        assert (before[changed[0]], final[changed[0]]) == (".", "XO"[seat])
 
 
-def test_tic_tac_toe_is_the_same_game_transposed() -> None:
-    # PettingZoo numbers the squares down the columns and shows the board so; Pgx along the rows.
-    # With the same actions each library's board is what the other one's is, square by square.
+def test_tic_tac_toe_is_the_same_game_in_both_libraries() -> None:
+    # PettingZoo draws its squares down the columns, but shows them to players as Pgx does: square n
+    # at row n // 3.
     one, two = playing("pgx:tic_tac_toe", 1), make("pettingzoo:tictactoe_v3", 1)
-    left, right = one.reset(0), two.reset(0)
-    for number, square in enumerate([4, 0, 3, 5, 2, 6, 1, 7, 8]):
-        (seat, seen), (other_seat, other_seen) = mover(left), mover(right)
-        assert seat == other_seat == number % 2
-        ours, theirs = seen.observation[""][0], other_seen.observation[""][0]
-        np.testing.assert_array_equal(ours, theirs.swapaxes(0, 1))
-        np.testing.assert_array_equal(seen.mask, other_seen.mask)
-        left, right = act(one, square), act(two, square)
-    for views in (left, right):  # a draw
-        assert all(v.terminated[0] and v.reward[0] == 0 for v in views.values())
-    for views in (one.reset(1), two.reset(1)):
-        env = one if views is not None and list(views) == list(one.spec.seats) else two
-        for square in [0, 3, 1, 4, 2]:
-            views = act(env, square)
-        assert [float(v.reward[0]) for v in views.values()] == [1.0, -1.0]
+    for squares, rewards in (
+        ([4, 0, 3, 5, 2, 6, 1, 7, 8], [0.0, 0.0]),
+        ([0, 3, 1, 4, 2], [1.0, -1.0]),
+        ([1, 0, 2, 4, 3, 8], [-1.0, 1.0]),
+    ):
+        left, right = one.reset(0), two.reset(0)
+        board = "." * 9
+        for number, square in enumerate(squares):
+            (seat, seen), (other_seat, other_seen) = mover(left), mover(right)
+            assert seat == other_seat == number % 2
+            np.testing.assert_array_equal(
+                seen.observation[""], other_seen.observation[""], strict=True
+            )
+            np.testing.assert_array_equal(seen.mask, other_seen.mask)
+            assert drawn(seen.observation[""][0], seat) == board
+            board = board[:square] + "XO"[seat] + board[square + 1 :]
+            left, right = act(one, square), act(two, square)
+        for views in (left, right):
+            assert all(v.terminated[0] for v in views.values())
+            assert [float(v.reward[0]) for v in views.values()] == rewards
 
 
 @pytest.mark.parametrize(
@@ -249,9 +254,18 @@ def test_a_game_for_one_is_like_any_compiled_environment() -> None:
         view = env.step({SOLO_SEAT: action})[SOLO_SEAT]
         gained += float(view.reward.sum())
     assert gained > 0
-    waited = env.step({SOLO_SEAT: view.mask.argmax(axis=1)}, np.array([False, False, True]))  # type: ignore[union-attr]
-    np.testing.assert_array_equal(waited[SOLO_SEAT].observation[""][:2], view.observation[""][:2])
-    assert not waited[SOLO_SEAT].reward[:2].any()
+
+
+def test_slots_of_one_seat_can_wait_too() -> None:
+    env = SteppedCompiled(CountingCompiled(length=2), 2)
+    env.reset(0)
+    actions, first = {SOLO_SEAT: np.zeros(2, np.int64)}, np.array([True, False])
+    env.step(actions)
+    env.step(actions, first)
+    waited = env.step(actions, ~first)[SOLO_SEAT]  # the first slot has ended, and waits to begin
+    assert waited.observation[""].argmax(axis=1).tolist() == [2, 2]
+    assert waited.terminated.tolist() == [False, True] and waited.reward.tolist() == [0.0, 1.0]
+    assert env.step(actions, first)[SOLO_SEAT].reset.tolist() == [True, False]
 
 
 def test_minatar_has_the_leaf_that_gymnax_gives_it() -> None:
@@ -264,10 +278,10 @@ def test_minatar_has_the_leaf_that_gymnax_gives_it() -> None:
 
 
 def test_options_reach_the_constructor_and_the_others_stay() -> None:
-    env = PgxEnvironment("pgx:go_9x9", {"komi": 5.5})
+    env = PgxEnvironment("pgx:go_9x9", {"komi": 5.5, "max_terminal_steps": 50})
     (leaf,) = env.spec.seats["player_0"].observation
     assert (leaf.kind, leaf.shape) == ("image", (9, 9, 17))
-    assert env._env.komi == 5.5
+    assert env._env._game.komi == 5.5
     with pytest.raises(ConfigError, match="did you mean komi"):
         PgxEnvironment("pgx:go_9x9", {"komy": 5.5})
 

@@ -12,9 +12,11 @@ import pytest
 from rookery.envs import SOLO_SEAT, registry
 from rookery.envs.compiled import SteppedCompiled
 from rookery.envs.gymnasium import GymnasiumEnvironment
+from rookery.envs.pettingzoo import PettingZooEnvironment
 from rookery.errors import ConfigError, InputError, MissingExtra, UnknownName
 from rookery.spaces import Categorical
 from rookery.testing.envs import CountingEnv
+from rookery.testing.games import DwindlingGame
 
 
 @pytest.mark.parametrize(
@@ -24,6 +26,11 @@ from rookery.testing.envs import CountingEnv
         ("rookery.testing.envs:CountingEnv", GymnasiumEnvironment),
         ("gymnax:CartPole-v1", SteppedCompiled),
         ("rookery.testing.envs:CountingCompiled", SteppedCompiled),
+        ("pgx:tic_tac_toe", SteppedCompiled),
+        ("pettingzoo:connect_four_v3", PettingZooEnvironment),
+        ("pettingzoo:simple_tag_v3", PettingZooEnvironment),
+        ("rookery.testing.games:DwindlingGame", PettingZooEnvironment),
+        ("rookery.testing.games:ComingAndGoing", PettingZooEnvironment),
     ],
 )
 def test_make_and_describe_agree(id: str, kind: type) -> None:
@@ -41,6 +48,8 @@ def test_a_registered_factory_is_found_by_its_id(monkeypatch: pytest.MonkeyPatch
     assert spec.seats[SOLO_SEAT].action == Categorical(4)
     assert spec.seats[SOLO_SEAT].observation[0].shape == (3,)
     assert "maze" in [info.id for info in registry.search("maze")]
+    registry.register("dwindling", lambda fail_at=None: DwindlingGame(fail_at=fail_at))
+    assert list(registry.describe("dwindling", {"fail_at": 3}).seats) == ["red", "green", "blue"]
 
 
 def test_a_module_of_the_current_directory_is_found(
@@ -81,6 +90,9 @@ def test_a_module_of_the_current_directory_is_found(
         ("CatPole-v1", "CartPole-v1"),
         ("LunarLander-v2", "LunarLander-v3"),
         ("gymnax:Brekout-MinAtar", "gymnax:Breakout-MinAtar"),
+        ("pgx:conect_four", "pgx:connect_four"),
+        ("pettingzoo:connect_four_v2", "pettingzoo:connect_four_v3"),
+        ("pettingzoo:simple_spred_v3", "pettingzoo:simple_spread_v3"),
     ],
 )
 def test_an_unknown_id_is_told_with_the_nearest(id: str, nearest: str) -> None:
@@ -95,12 +107,6 @@ def test_a_wrong_version_is_answered_by_the_right_one_alone() -> None:
     with pytest.raises(UnknownName) as caught:
         registry.describe("CartPole")
     assert caught.value.nearest == ("CartPole-v1",)
-
-
-@pytest.mark.parametrize("id", ["pgx:chess", "pettingzoo:connect_four_v3"])
-def test_what_comes_later_says_so(id: str) -> None:
-    with pytest.raises(InputError, match="not supported yet"):
-        registry.describe(id)
 
 
 def hide(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
@@ -136,13 +142,19 @@ def test_a_missing_package_names_its_extra(
     assert caught.value.extra == extra
 
 
-def test_missing_gymnax_and_atari_name_their_extras(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_name_their_extras(monkeypatch: pytest.MonkeyPatch) -> None:
     found = registry.importlib.util.find_spec
-    missing = ("gymnax", "ale_py")
+    missing = ("gymnax", "ale_py", "pgx", "pettingzoo", "mpe2")
     monkeypatch.setattr(
         registry.importlib.util, "find_spec", lambda n: None if n in missing else found(n)
     )
-    for id, extra in (("gymnax:CartPole-v1", "gymnax"), ("ALE/Pong-v5", "atari")):
+    for id, extra in (
+        ("gymnax:CartPole-v1", "gymnax"),
+        ("ALE/Pong-v5", "atari"),
+        ("pgx:chess", "games"),
+        ("pettingzoo:chess_v6", "games"),
+        ("pettingzoo:simple_tag_v3", "games"),
+    ):
         with pytest.raises(MissingExtra) as caught:
             registry.describe(id)
         assert caught.value.extra == extra
@@ -158,6 +170,12 @@ def test_missing_gymnax_and_atari_name_their_extras(monkeypatch: pytest.MonkeyPa
         ("rookery.testing.envs:CountingEnv", {"lenght": 3}, "did you mean length"),
         ("rookery.testing.envs:CountingCompiled", {"lenght": 3}, "did you mean length"),
         ("gymnax:CartPole-v1", {"gravty": 3}, "did you mean gravity"),
+        ("pgx:connect_four", {"rows": 3}, "has no option 'rows'"),
+        ("pettingzoo:simple_spread_v3", {"max_cycle": 9}, "did you mean max_cycles"),
+        ("pettingzoo:simple_spread_v3", {"max_episode_steps": 9}, "no option 'max_episode_steps'"),
+        ("pettingzoo:simple_spread_v3", {"N": "two"}, "cannot be made with N='two'"),
+        ("rookery.testing.games:DwindlingGame", {"fail": 3}, "did you mean fail_at"),
+        ("rookery.testing.games:DwindlingGame", {"max_episode_steps": 3}, "has no option"),
     ],
 )
 def test_a_wrong_option_is_told(id: str, options: dict[str, Any], message: str) -> None:
@@ -178,7 +196,12 @@ def test_search_lists_newest_versions_once_without_copies() -> None:
     assert len(ids) == len(set(ids))
     assert not [i for i in ids if i.startswith(("phys2d/", "tabular/", "GymV2"))]
     assert "CartPole-v0" not in ids and "Ant-v4" not in ids
-    assert [i.id for i in registry.search("BREAKOUT")] == ["gymnax:Breakout-MinAtar"]
+    found = [(i.id, i.source) for i in registry.search("BREAKOUT")]
+    assert found == [("gymnax:Breakout-MinAtar", "gymnax"), ("pgx:minatar-breakout", "pgx")]
+    chess = {(i.id, i.source) for i in registry.search("chess")}
+    assert {("pgx:chess", "pgx"), ("pettingzoo:chess_v6", "pettingzoo")} <= chess
+    assert {"pettingzoo:simple_tag_v3", "pettingzoo:pistonball_v6", "pgx:go_9x9"} <= set(ids)
+    assert "pgx:bridge_bidding" not in ids  # it needs data of its own
     assert all(i.description for i in registry.search())
 
 
@@ -187,7 +210,18 @@ def test_search_does_not_import_jax_and_the_registry_imports_nothing_heavy() -> 
         "import sys; import rookery.envs.registry as r;"
         "assert 'gymnasium' not in sys.modules, 'gymnasium';"
         "assert len(r.search()) > 40;"
-        "assert 'jax' not in sys.modules, 'jax'"
+        "heavy = ['jax', 'pgx', 'pettingzoo', 'pygame', 'mpe2'];"
+        "assert not [name for name in heavy if name in sys.modules]"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_describing_a_game_imports_that_game_alone() -> None:
+    code = (
+        "import sys; import rookery.envs.registry as r;"
+        "r.describe('pettingzoo:simple_spread_v3');"
+        "unneeded = ['jax', 'chess', 'rlcard', 'pettingzoo.classic', 'mpe2.simple_tag'];"
+        "assert not [name for name in unneeded if name in sys.modules]"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 

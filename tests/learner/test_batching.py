@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rookery.actor.experience import Experience
+from rookery.actor.experience import Experience, Played
 from rookery.actor.post import ActorPost
 from rookery.bus import EARLIEST, Outgoing
 from rookery.bus.memory import MemoryBus
 from rookery.codec import Fragment, FragmentHeader, Weights, decode_fragment, encode_fragment
 from rookery.control.balance import balance
 from rookery.errors import StalenessError
-from rookery.learner.batching import ABANDONED, UNCREDITED, Branch, Inbox
+from rookery.learner.batching import ABANDONED, HELD, UNCREDITED, Branch, Inbox, Turn
 from rookery.learner.credits import CreditBook
 from rookery.learner.ledger import TRAINED, Ledger
 from rookery.learner.post import LearnerPost
@@ -45,7 +45,13 @@ def experience(valid: int = STEPS) -> Experience:
     return Experience(observation, actions, numbers, flags, flags, counted, numbers, None, {}, ())
 
 
-def fragment(actor: str, sequence: int, version: tuple[int, int]) -> Outgoing:
+def fragment(
+    actor: str,
+    sequence: int,
+    version: tuple[int, int],
+    parts: int = 1,
+    behind: int = 0,
+) -> Outgoing:
     e = experience()
     header = FragmentHeader(
         run="r",
@@ -57,8 +63,10 @@ def fragment(actor: str, sequence: int, version: tuple[int, int]) -> Outgoing:
         version=WeightsVersion(*version),
         seats=("player_0",),
         players=("policy",),
+        part=sequence % parts,
+        parts=parts,
     )
-    lanes = np.zeros(1, np.uint8)
+    zeros = np.zeros((STEPS, 1), np.uint8)
     made = Fragment(
         header,
         e.observation,
@@ -68,8 +76,9 @@ def fragment(actor: str, sequence: int, version: tuple[int, int]) -> Outgoing:
         e.truncated,
         e.valid,
         e.log_prob,
-        lanes,
-        lanes,
+        zeros,
+        zeros,
+        np.array([[behind], [0], [0]], np.uint8),
     )
     headers = {
         "kind": "fragment",
@@ -79,8 +88,8 @@ def fragment(actor: str, sequence: int, version: tuple[int, int]) -> Outgoing:
     return Outgoing(EXPERIENCES, encode_fragment(made), actor, headers)
 
 
-def joined(actor: str, generation: int, next_sequence: int = 0) -> Outgoing:
-    record = ActorJoined(actor=actor, generation=generation, next_sequence=next_sequence)
+def joined(actor: str, generation: int, next_turn: int = 0) -> Outgoing:
+    record = ActorJoined(actor=actor, generation=generation, next_turn=next_turn)
     return Outgoing(EXPERIENCES, encode_json(record), actor, {"kind": "joined", "steps": "0"})
 
 
@@ -111,8 +120,9 @@ def inbox_on(
     )
 
 
-def sequences(batch: list[Fragment] | None) -> list[tuple[str, int]]:
-    return [(f.header.actor, f.header.sequence) for f in batch or []]
+def sequences(batch: list[Turn] | None) -> list[tuple[str, int]]:
+    headers = [fragment.header for turn in batch or [] for fragment in turn.fragments]
+    return [(header.actor, header.sequence) for header in headers]
 
 
 # --- one thing at a time -------------------------------------------------------------------------
@@ -202,7 +212,7 @@ def test_what_nobody_granted_is_taken_only_where_there_is_room() -> None:
     inbox = inbox_on(bus, count=1, max_lag=1)
     bus.publish([fragment("0.1", sequence, (1, 0)) for sequence in range(4)])
     inbox.receive(0)
-    assert [f.header.sequence for _, f in inbox.pending] == [0, 1]
+    assert [t.fragments[0].header.sequence for t in inbox.pending] == [0, 1]
     assert inbox.ledger.dropped == {UNCREDITED: 2 * STEPS}
 
 
@@ -247,6 +257,49 @@ def test_a_fragment_from_the_future_is_a_staleness_error() -> None:
         inbox.batch(2)
 
 
+def test_a_turn_of_two_policies_is_trained_only_when_both_its_fragments_are_here() -> None:
+    bus = MemoryBus()
+    inbox = inbox_on(bus)
+    bus.publish([joined("0.1", 1)])
+    inbox.receive(0)
+    inbox.book.grant(0, 0)
+    bus.publish([fragment("0.1", 0, (1, 0), parts=2)])
+    inbox.receive(0)
+    assert inbox.batch(0) is None and inbox.pending_steps == STEPS
+    again = inbox_on(MemoryBus(), pending=inbox.received)  # as a checkpoint would keep it
+    assert again.batch(0) is None and again.pending_steps == STEPS
+
+    bus.publish([fragment("0.1", 1, (1, 0), parts=2)])
+    inbox.receive(0)
+
+    batch = inbox.batch(0)
+    assert sequences(batch) == [("0.1", 0), ("0.1", 1)]
+    inbox.settle(batch or [])
+    assert inbox.ledger.trained == 2 * STEPS and inbox.book.outstanding == 1
+
+
+def test_half_a_turn_of_an_actor_that_left_is_dropped_and_counted() -> None:
+    bus = MemoryBus()
+    inbox = inbox_on(bus)
+    bus.publish([joined("0.1", 1), fragment("0.1", 0, (1, 0), parts=2), left("0.1")])
+    inbox.receive(0)
+    assert inbox.pending_steps == 0 and inbox.ledger.dropped == {ABANDONED: STEPS}
+
+
+@pytest.mark.parametrize(("behind", "kept"), [(0, 3), (2, 3), (3, 2)])
+def test_a_step_held_for_too_long_is_dropped_and_counted(behind: int, kept: int) -> None:
+    """Twice the bound and one: with a bound of 1 and a fragment of lag 1, 2 more."""
+    bus = MemoryBus()
+    inbox = inbox_on(bus, max_lag=1)
+    bus.publish([fragment("0.1", 0, (1, 3), behind=behind)])
+    inbox.receive(4)
+    batch = inbox.batch(4)
+    assert batch is not None
+    inbox.settle(batch)
+    assert int(batch[0].fragments[0].valid.sum()) == kept == inbox.ledger.trained
+    assert inbox.ledger.dropped.get(HELD, 0) == STEPS - kept
+
+
 def test_the_largest_lag_is_remembered() -> None:
     bus = MemoryBus()
     inbox = inbox_on(bus, max_lag=3)
@@ -289,7 +342,7 @@ def test_ppo_drops_what_was_played_with_weights_that_were_taken_back() -> None:
     inbox = inbox_on(bus, max_lag=2, starts={1: 0, 2: 4})
     bus.publish([fragment("0.1", 0, (1, 4)), fragment("0.1", 1, (1, 5))])
     inbox.receive(4)
-    assert [f.header.sequence for _, f in inbox.pending] == [0]
+    assert [t.fragments[0].header.sequence for t in inbox.pending] == [0]
     assert inbox.ledger.dropped == {ABANDONED: STEPS}
     assert inbox.ledger.outcomes == {"0.1": {ABANDONED: [(1, 1)]}}
 
@@ -299,7 +352,7 @@ def test_impala_trains_them_within_the_bound() -> None:
     inbox = inbox_on(bus, count=1, max_lag=1, starts={1: 0, 2: 4}, trains_abandoned=True)
     bus.publish([fragment("0.1", s, (1, 6)) for s in range(4)])
     inbox.receive(4)
-    assert [f.header.sequence for _, f in inbox.pending] == [0, 1]
+    assert [t.fragments[0].header.sequence for t in inbox.pending] == [0, 1]
     assert inbox.ledger.dropped == {ABANDONED: 2 * STEPS}
     for now in (4, 5):
         assert inbox.batch(now) is not None
@@ -367,8 +420,8 @@ class Run:
             0.0,
             self.trains_abandoned,
         )
-        self.post = LearnerPost(self.bus, "r", "main", self.inbox, self.generation, saved.number)
-        self.post.announce({})
+        self.post = LearnerPost(self.bus, "r", self.inbox, self.generation, saved.number)
+        self.post.announce({"main": {}})
 
     def save(self) -> None:
         inbox = self.inbox
@@ -379,14 +432,14 @@ class Run:
             inbox.position,
             _pack(inbox.book),
             _pack(inbox.ledger),
-            [payload for payload, _ in inbox.pending],
+            [payload for payload, _ in inbox.received],
         )
         self.bus.retain(EXPERIENCES, inbox.position)
 
     def start_actor(self) -> None:
         self.born += 1
         actor = ActorId(self.born, 1)
-        self.actors.append(Life(ActorPost(self.bus, "r", "main", actor, "player_0", "policy", 0.0)))
+        self.actors.append(Life(ActorPost(self.bus, "r", ["main"], ["main"], actor, ["player_0"], 0.0)))
 
     def kill(self, life: Life) -> None:
         self.actors.remove(life)
@@ -400,7 +453,7 @@ class Run:
         if life.playing is None:
             life.playing = life.post.admit()
             return life.playing is not None
-        life.post.send(experience(valid), life.playing)
+        life.post.send(Played({"main": experience(valid)}), life.playing)
         life.playing = None
         return True
 
@@ -414,9 +467,9 @@ class Run:
         for chosen in batch:
             assert 0 <= self.inbox.lag(chosen, self.post.number) <= self.max_lag
             if not self.trains_abandoned:
-                assert self.inbox.branch.contains(chosen.header.version)
+                assert self.inbox.branch.contains(chosen.version)
         self.inbox.settle(batch)
-        self.post.publish({})
+        self.post.publish({"main": {}})
         return True
 
     def check(self) -> None:

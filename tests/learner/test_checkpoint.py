@@ -37,14 +37,14 @@ CONFIG = build({"environment": {"id": "CartPole-v1"}})
 
 
 def example(number: int = 1, position: int = 0, generation: int = 1) -> Checkpoint:
-    manifest = Manifest.beginning("r", "main", CONFIG)
+    manifest = Manifest.beginning("r", CONFIG, False)
     manifest.generation, manifest.number, manifest.position = generation, number, (position,)
     manifest.ancestry = {1: 0}
     manifest.ledger.receive("0.1", 0, 8)
     manifest.ledger.train("0.1", 0, 8)
     manifest.book.join("0.1", 1)
     manifest.book.grant(number, 0)
-    manifest.episodes = [Episode("player_0", 1.5, 3)]
+    manifest.windows["main"].episodes = [Episode("player_0", 1.5, 3)]
     arrays = {"params/w": np.arange(6, dtype=np.float32).reshape(2, 3) + number}
     return Checkpoint(manifest, arrays)
 

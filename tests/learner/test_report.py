@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rookery.learner.ledger import Ledger
 from rookery.learner.loop import Updated
-from rookery.learner.report import Report
+from rookery.learner.report import Report, Window
 from rookery.messages import TrainingMetrics, WeightsVersion
 
 
@@ -13,10 +13,10 @@ def read(report: Report) -> TrainingMetrics:
 
 
 def test_values_are_the_mean_of_the_interval() -> None:
-    report = Report("r", "main", [], 0, 0.0)
+    report = Report("r", {"main": Window()}, 1, 0.0)
 
-    report.note(Updated(1, [], [0], {"entropy": 1.0}))
-    report.note(Updated(2, [], [1], {"entropy": 3.0}))
+    report.note(Updated(1, [], [0], {"main": {"entropy": 1.0}}))
+    report.note(Updated(2, [], [1], {"main": {"entropy": 3.0}}))
 
     found = read(report)
     assert found.values == {"entropy": 2.0, "learning_rate": 0.5}
@@ -24,8 +24,8 @@ def test_values_are_the_mean_of_the_interval() -> None:
 
 
 def test_an_interval_without_an_update_repeats_the_last_values() -> None:
-    report = Report("r", "main", [], 0, 0.0)
-    report.note(Updated(1, [], [0], {"entropy": 1.0}))
+    report = Report("r", {"main": Window()}, 1, 0.0)
+    report.note(Updated(1, [], [0], {"main": {"entropy": 1.0}}))
     read(report)
 
     found = read(report)  # as the last word of a run is, if its metrics were just published
@@ -35,7 +35,7 @@ def test_an_interval_without_an_update_repeats_the_last_values() -> None:
 
 
 def test_before_the_first_update_there_are_no_values() -> None:
-    found = read(Report("r", "main", [], 0, 0.0))
+    found = read(Report("r", {"main": Window()}, 1, 0.0))
 
     assert found.values == {"learning_rate": 0.5}
     assert found.mean_return_100 is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,23 @@ def same(left: Arrays, right: Arrays) -> bool:
     return left.keys() == right.keys() and all(np.array_equal(left[n], right[n]) for n in left)
 
 
+@functools.cache
+def _made(policies: tuple[PolicySetup, ...]) -> tuple[Trainer, Arrays]:
+    trainer = Trainer(policies, STEPS, seed=0)
+    return trainer, {name: np.array(array) for name, array in trainer.save().items()}
+
+
+def beginning(*policies: PolicySetup) -> Trainer:
+    """A trainer at its beginning; tests share a few, for compiling is what takes their time."""
+    trainer, saved = _made(policies)
+    trainer.restore(saved)
+    return trainer
+
+
+def pair(**network: Any) -> Trainer:
+    return beginning(policy("a", **network), policy("b", **network))
+
+
 def encoder_gradient(trainer: Trainer, fragments: dict[str, list[Fragment]]) -> np.ndarray:
     """Of the first gradient step, out of Adam's first moment."""
     trainer.update(fragments, 0.0)
@@ -96,7 +114,7 @@ def encoder_gradient(trainer: Trainer, fragments: dict[str, list[Fragment]]) -> 
 def test_the_encoder_learns_from_the_sum_of_both(kind: str) -> None:
     def trainer(b_trains: bool = True) -> Trainer:
         b = policy("b", ONCE[kind], 3, trains_encoder=b_trains, **EYE)
-        return Trainer([policy("a", ONCE[kind], **EYE), b], STEPS, seed=0)
+        return beginning(policy("a", ONCE[kind], **EYE), b)
 
     of_a, of_b = {"a": [fragment(1)]}, {"b": [fragment(2, 3)]}
 
@@ -111,7 +129,7 @@ def test_the_encoder_learns_from_the_sum_of_both(kind: str) -> None:
 
 
 def test_a_policy_that_only_watches_learns_its_own_part_and_leaves_the_encoder() -> None:
-    trainer = Trainer([policy("a", **EYE), policy("b", trains_encoder=False, **EYE)], STEPS, seed=0)
+    trainer = beginning(policy("a", **EYE), policy("b", trains_encoder=False, **EYE))
     trainer.update({"a": [fragment(1)], "b": [fragment(2)]}, 0.0)
     before = trainer.save()
 
@@ -124,11 +142,13 @@ def test_a_policy_that_only_watches_learns_its_own_part_and_leaves_the_encoder()
 
 
 def test_the_encoder_steps_with_the_first_rate_and_each_policy_with_its_own() -> None:
-    trainer = Trainer([policy("a", **EYE), policy("b", **EYE)], STEPS, seed=0)
-    trainer.hyper["a"]["learning_rate"] = 0.0
+    trainer = pair(**EYE)
+    usual = trainer.hyper["a"]["learning_rate"]
     before = trainer.save()
 
+    trainer.hyper["a"]["learning_rate"] = 0.0
     trainer.update({"a": [fragment(1)], "b": [fragment(2)]}, 0.0)
+    trainer.hyper["a"]["learning_rate"] = usual
 
     after = trainer.save()
     assert same(part(before, "a/params"), part(after, "a/params"))
@@ -137,10 +157,10 @@ def test_the_encoder_steps_with_the_first_rate_and_each_policy_with_its_own() ->
 
 
 def test_members_see_the_same_encoder_after_every_update() -> None:
-    trainer = Trainer([policy("a", **EYE), policy("b", actions=3, **EYE)], STEPS, seed=0)
+    trainer = pair(**EYE)
     first = trainer.acting_arrays()
     for seed in range(3):
-        trainer.update({"a": [fragment(seed)], "b": [fragment(seed, 3)]}, 0.0)
+        trainer.update({"a": [fragment(seed)], "b": [fragment(seed + 9)]}, 0.0)
     arrays = trainer.acting_arrays()
     assert np.array_equal(arrays["a"]["enc.0.w"], arrays["b"]["enc.0.w"])
     assert not np.array_equal(arrays["a"]["enc.0.w"], first["a"]["enc.0.w"])
@@ -158,9 +178,8 @@ def test_a_group_that_does_not_fit_is_refused_at_once() -> None:
 
 def test_independent_policies_do_not_affect_one_another() -> None:
     a, b = policy("main"), policy("b", ImpalaConfig(learning_rate=0.02), 3, lanes=2)
-    both, alone = Trainer([a, b], STEPS, seed=0), Trainer([a], STEPS, seed=0)
+    both, alone = Trainer([a, b], STEPS, seed=0), beginning(a)
     both.compile()
-    alone.compile()
 
     for seed in range(3):
         found = both.update({"main": [fragment(seed)], "b": [fragment(seed, 3, lanes=2)]}, 0.0)
@@ -175,9 +194,6 @@ def test_policies_of_one_shape_share_a_compiled_update_but_not_their_weights() -
     slow = OFTEN.model_copy(update={"learning_rate": 1e-4})
     trainer = Trainer([policy("main"), policy("a", slow)], STEPS, seed=0)
     assert len(trainer._updates) == 1
-
-    trainer.update({"main": [fragment(1)], "a": [fragment(1)]}, 0.0)
-
     assert trainer.learning_rate("main", 0.0) == 0.01 and trainer.learning_rate("a", 0.0) == 1e-4
     arrays = trainer.acting_arrays()
     assert not np.array_equal(arrays["main"]["pi.0.w"], arrays["a"]["pi.0.w"])
@@ -191,7 +207,6 @@ def test_a_linear_schedule_is_each_policys_own() -> None:
 
 
 def test_several_fragments_stand_side_by_side() -> None:
-    split, whole = (Trainer([policy("main")], STEPS, seed=0) for _ in range(2))
     left, right = fragment(1, lanes=1), fragment(2, lanes=3)
     plain = ("action", "reward", "terminated", "truncated", "valid", "log_prob")
     joined = {name: np.hstack([getattr(left, name), getattr(right, name)]) for name in plain}
@@ -200,10 +215,13 @@ def test_several_fragments_stand_side_by_side() -> None:
     seats = {"seat": zeros, "player": zeros, "behind": zeros}
     one = Fragment(header=left.header, observation=observation, **joined, **seats)
 
+    split = beginning(policy("main"))
     split.update({"main": [left, right]}, 0.0)
+    expected = split.save()
+    whole = beginning(policy("main"))
     whole.update({"main": [one]}, 0.0)
 
-    assert same(split.save(), whole.save())
+    assert same(whole.save(), expected)
 
 
 # --- a policy that did not play ------------------------------------------------------------------
@@ -212,7 +230,7 @@ def test_several_fragments_stand_side_by_side() -> None:
 @pytest.mark.parametrize("network", [{}, EYE], ids=["alone", "shared encoder"])
 @pytest.mark.parametrize("absence", ["no fragments", "no valid row", "nothing known"])
 def test_a_policy_that_did_not_play_does_not_move(network: dict[str, Any], absence: str) -> None:
-    trainer = Trainer([policy("a", **network), policy("b", **network)], STEPS, seed=0)
+    trainer = pair(**network)
     trainer.update({"a": [fragment(1)], "b": [fragment(2)]}, 0.0)  # momentum to drift by
     before = trainer.save()
     absent: dict[str, list[Fragment]] = {"b": [idle(4)]}
@@ -242,22 +260,16 @@ def test_when_nobody_played_nothing_moves() -> None:
 # --- saving, restoring, beginning anew -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_a_restored_trainer_goes_on_bit_for_bit(compiled: bool) -> None:
-    policies = [policy("a", **EYE), policy("b", actions=3, **EYE)]
-
+def test_a_restored_trainer_goes_on_bit_for_bit() -> None:
     def learn(trainer: Trainer, seed: int) -> Any:
-        return trainer.update({"a": [fragment(seed)], "b": [fragment(seed, 3)]}, 0.3)
+        return trainer.update({"a": [fragment(seed)], "b": [fragment(seed + 9)]}, 0.3)
 
-    first = Trainer(policies, STEPS, seed=0)
-    if compiled:
-        first.compile()
+    first = pair(**EYE)
     for seed in range(2):
         learn(first, seed)
     saved = {name: np.array(array) for name, array in first.save().items()}
-    other = Trainer(policies, STEPS, seed=5)
-    if compiled:
-        other.compile()
+    other = Trainer(first.policies, STEPS, seed=5)
+    other.compile()
     other.restore(saved)
 
     for seed in (7, 8):
@@ -287,8 +299,7 @@ def test_a_checkpoint_of_another_shape_is_refused(name: str) -> None:
 
 
 def test_a_reset_policy_begins_anew_but_its_encoder_and_the_others_stay() -> None:
-    policies = [policy("a", **EYE), policy("b", **EYE)]
-    trainer = Trainer(policies, STEPS, seed=0)
+    trainer = pair(**EYE)
     trainer.update({"a": [fragment(1)], "b": [fragment(2)]}, 0.0)
     before = trainer.save()
 
@@ -301,7 +312,7 @@ def test_a_reset_policy_begins_anew_but_its_encoder_and_the_others_stay() -> Non
         assert same(part(before, prefix), part(twice, prefix))
     assert not twice["b/optimizer/mean"].any() and twice["b/optimizer/count"] == 0
     assert twice["b/stats/obs.count"] == 0
-    first = initial_weights(policies, 0)["b"][0]["pi.0.w"]
+    first = initial_weights(trainer.policies, 0)["b"][0]["pi.0.w"]
     for other in (before["b/params/pi.0.w"], once["b/params/pi.0.w"], first):
         assert not np.array_equal(twice["b/params/pi.0.w"], other)
     trainer.update({"a": [fragment(3)], "b": [fragment(4)]}, 0.0)  # and it goes on learning

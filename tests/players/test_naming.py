@@ -98,9 +98,7 @@ _paths = st.text(min_size=1, max_size=20).filter(str.isprintable)
 _dotted = st.lists(st.from_regex(r"[a-z_][a-z0-9_]{0,5}", fullmatch=True), min_size=1, max_size=3)
 _names = st.one_of(
     st.builds(PlayerName, st.sampled_from(["policy", "league"]), _words),
-    st.builds(
-        lambda run, n: PlayerName("snapshot", f"{run}@{n}"), _words, st.integers(0, 10**18)
-    ),
+    st.builds(lambda run, n: PlayerName("snapshot", f"{run}@{n}"), _words, st.integers(0, 10**18)),
     st.builds(PlayerName, st.just("engine"), _words, _options),
     st.builds(PlayerName, st.just("onnx"), _paths, _options),
     st.builds(

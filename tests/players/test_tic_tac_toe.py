@@ -44,7 +44,9 @@ def test_it_never_loses_to_any_line_of_play_and_draws_with_itself() -> None:
     """Every answer of the other to every move that it may choose, from both seats."""
     table, powers = best_moves(), 3 ** np.arange(9)
 
-    def explore(mine: frozenset[int], theirs: frozenset[int], perfect: bool, seen: set[Any]) -> None:
+    def explore(
+        mine: frozenset[int], theirs: frozenset[int], perfect: bool, seen: set[Any]
+    ) -> None:
         if (mine, theirs, perfect) in seen:
             return
         seen.add((mine, theirs, perfect))

@@ -1,0 +1,155 @@
+"""Who sits where: drawn by weight, changed only between games, and everybody gets a turn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rookery.actor.cast import Member, RatingCast, TrainingCast
+from rookery.actor.loop import Admitted
+from rookery.codec import Arrays
+from rookery.messages import LeaguePools, SeatsChanged, WeightsVersion
+from rookery.players.script import RandomPlayer
+from rookery.players.seat_map import SeatMap
+from rookery.spaces import Categorical, SeatSpec
+
+PLAYER = RandomPlayer(SeatSpec((), Categorical(2)))
+
+
+def load(file: str) -> Arrays:
+    return {"file": np.frombuffer(file.encode(), np.uint8)}
+
+
+def admitted(weights: dict[str, float], seats: SeatsChanged | None = None) -> Admitted:
+    files = {name: f"file of {name}" for name in weights}
+    pools = LeaguePools(pools={"main": weights}, rated=tuple(weights), files=files)
+    return Admitted(WeightsVersion(1, 0), {}, pools, seats)
+
+
+def recast(changed: SeatsChanged, known: set[str]) -> tuple[SeatMap, list[Member]]:
+    seats = ("a", "b")
+    return SeatMap(seats, {s: [(changed.seats[s], 1.0)] for s in seats}), [
+        Member(t, PLAYER, t) for t in dict.fromkeys(changed.seats.values()) if t not in known
+    ]
+
+
+def training_cast(places: int = 3, games_per_draw: int = 10, seed: int = 0) -> TrainingCast:
+    seat_map = SeatMap(
+        ("a", "b"),
+        {"a": [("main", 1.0)], "b": [("league:main", 0.75), ("script:random", 0.25)]},
+    )
+    members = [
+        Member("main", PLAYER, "main", policy="main"),
+        *(Member("league:main", PLAYER) for _ in range(places)),
+        Member("script:random", PLAYER, "script:random"),
+    ]
+    rng = np.random.default_rng(seed)
+    return TrainingCast(seat_map, members, games_per_draw, load, rng, recast)
+
+
+class Slots:
+    """Games of random length in a few slots, seated by a cast; every change is looked at."""
+
+    def __init__(self, cast: Any, count: int, seed: int = 1) -> None:
+        self.cast, self.rng = cast, np.random.default_rng(seed)
+        self.sitting = cast.seat(count)
+        cast.began(self.sitting)
+        self.met: Counter[str] = Counter()
+        self.names = self._names()
+
+    def _names(self) -> list[list[str]]:
+        return [[self.cast.members[n].name for n in row] for row in self.sitting.tolist()]
+
+    def round(self, news: Admitted) -> None:
+        """A fragment: the cast may change its members, some games end, others begin."""
+        self.cast.refresh(news, self.sitting)
+        assert self._names() == self.names, "somebody changed in the middle of a game"
+        over = np.flatnonzero(self.rng.random(len(self.sitting)) < 0.4)
+        for slot in over:
+            self.met.update(set(self.names[slot]))
+        self.sitting[over] = self.cast.seat(len(over))
+        self.cast.began(self.sitting[over])
+        self.names = self._names()
+
+
+def test_nobody_changes_in_a_game_and_snapshots_are_met_by_their_weights() -> None:
+    cast = training_cast()
+    weights = {"main@1": 0.2, "main@2": 0.3, "main@3": 0.5}
+    cast.refresh(admitted(weights), np.zeros((0, 2), np.int32))
+    slots = Slots(cast, 8)
+    for _ in range(6000):
+        slots.round(admitted(weights))
+    games = slots.met["main"]
+    assert abs(slots.met["script:random"] / games - 0.25) < 0.02
+    for name, weight in weights.items():
+        assert abs(slots.met[name] / games - 0.75 * weight) < 0.04, (name, slots.met)
+
+
+def test_every_place_is_filled_again_even_when_all_have_played_enough_at_once() -> None:
+    cast = training_cast(games_per_draw=1)
+    cast.refresh(admitted({"main@0": 1.0}), np.zeros((0, 2), np.int32))
+    slots = Slots(cast, 16)
+    for _ in range(50):
+        slots.round(admitted({"main@1": 1.0}))
+    assert {m.name for m in cast.members if m.text == "league:main"} == {"main@1"}
+
+
+def test_saved_and_restored_it_goes_on_as_if_nothing_had_happened() -> None:
+    news = admitted({"main@1": 0.5, "main@2": 0.5})
+    first = training_cast()
+    first.refresh(news, np.zeros((0, 2), np.int32))
+    first.began(first.seat(20))
+    second = training_cast(seed=9)
+    second.restore(first.save())
+
+    for cast in (first, second):
+        cast.refresh(news, np.zeros((0, 2), np.int32))
+    assert [m.name for m in first.members] == [m.name for m in second.members]
+    for mine, theirs in zip(first.members, second.members, strict=True):
+        assert {n: a.tobytes() for n, a in mine.arrays.items()} == {
+            n: a.tobytes() for n, a in theirs.arrays.items()
+        }
+    np.testing.assert_array_equal(first.seat(100), second.seat(100))
+
+
+def test_changed_seats_hold_from_the_next_episode_on_and_survive_a_restore() -> None:
+    cast = training_cast()
+    cast.refresh(admitted({"main@1": 1.0}), np.zeros((0, 2), np.int32))
+    before = cast.seat(4)
+    change = SeatsChanged(revision=1, seats={"a": "script:first-legal", "b": "main"})
+
+    assert cast.refresh(admitted({"main@1": 1.0}, change), before)
+    assert not cast.refresh(admitted({"main@1": 1.0}, change), before)  # the same news again
+
+    after = [[cast.members[n].name for n in row] for row in cast.seat(3).tolist()]
+    assert after == [["script:first-legal", "main"]] * 3
+    again = training_cast()
+    again.restore(cast.save())
+    assert [m.text for m in again.members] == [m.text for m in cast.members]
+    np.testing.assert_array_equal(again.seat(5), cast.seat(5))
+
+
+@pytest.mark.parametrize("references", [0, 1])
+def test_rating_games_are_of_two_and_everybody_gets_rated(references: int) -> None:
+    members = [Member("league:main", PLAYER) for _ in range(4)]
+    members += [Member("script:random", PLAYER, "script:random")] * references
+    cast = RatingCast(2, members, 8, load, np.random.default_rng(0))
+    names = [f"main@{i}" for i in range(9)]
+    met: Counter[str] = Counter()
+
+    def news() -> Admitted:  # the least met are the least certain
+        order = sorted(names, key=lambda name: met[name])
+        pools = LeaguePools(pools={}, rated=tuple(order[:4]), files={n: n for n in names})
+        return Admitted(WeightsVersion(1, 0), {}, pools)
+
+    cast.refresh(news(), np.zeros((0, 2), np.int32))
+    slots = Slots(cast, 12)
+    for _ in range(300):
+        slots.round(news())
+        met = slots.met
+    assert all(a != b for a, b in cast.seat(200).tolist())
+    assert min(met[name] for name in names) > 40, met
+    assert references == (met["script:random"] > 0)
