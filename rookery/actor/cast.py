@@ -83,12 +83,13 @@ class Places:
     def open(self) -> list[int]:
         """Numbers of the members that may begin a game: those that have not played enough.
 
-        A few always may, the least served ones, while the others play their last games.
+        A few always may, the most served ones so that it stays the same few, while the others play
+        their last games.
         """
         filled = [i for i, member in enumerate(self.members) if member.name]
         fresh = [i for i in filled if self.served[i] < self._games_per_draw]
         if len(fresh) < self._least_open:
-            fresh = sorted(filled, key=lambda i: self.served[i])[: self._least_open]
+            fresh = sorted(filled, key=lambda i: -self.served[i])[: self._least_open]
         return [self.numbers[i] for i in fresh]
 
     def vacate(self, sitting: np.ndarray) -> list[int]:
