@@ -93,9 +93,10 @@ def ladder_text(found: Mapping[str, Any], payoff: bool = False) -> str:
     width = max(map(len, [*names, "PLAYER"]))
     lines = [f"{'RANK':>4}  {'PLAYER':{width}}  {'RATING':>13}  {'GAMES':>7}  W / D / L"]
     for row in found["players"]:
+        rating = f"{row['mu']:.2f} ± {row['uncertainty']:.2f}"
         lines.append(
-            f"{row['rank']:4}  {row['player']:{width}}  {row['mu']:6.2f} ± {row['uncertainty']:4.2f}"
-            f"  {row['games']:7,}  {row['wins']} / {row['draws']} / {row['losses']}"
+            f"{row['rank']:4}  {row['player']:{width}}  {rating:>13}  {row['games']:7,}"
+            f"  {row['wins']} / {row['draws']} / {row['losses']}"
         )
     if payoff:
         lines += ["", *_payoff_lines(found["payoff"], names)]

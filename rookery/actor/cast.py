@@ -77,19 +77,19 @@ class Places:
         self.numbers = [number for number, _ in members]
         self.members = [member for _, member in members]
         self.served = [0] * len(members)
+        self.filled = [0] * len(members)  # in which order
         self._games_per_draw = games_per_draw
 
     @property
     def open(self) -> list[int]:
         """Numbers of the members that may begin a game: those that have not played enough.
 
-        A few always may, the most served ones so that it stays the same few, while the others play
-        their last games.
+        A few always may, those filled last, while the others play their last games.
         """
         filled = [i for i, member in enumerate(self.members) if member.name]
         fresh = [i for i in filled if self.served[i] < self._games_per_draw]
         if len(fresh) < self._least_open:
-            fresh = sorted(filled, key=lambda i: -self.served[i])[: self._least_open]
+            fresh = sorted(filled, key=lambda i: -self.filled[i])[: self._least_open]
         return [self.numbers[i] for i in fresh]
 
     def vacate(self, sitting: np.ndarray) -> list[int]:
@@ -104,7 +104,13 @@ class Places:
 
     def fill(self, place: int, name: str, arrays: Arrays) -> None:
         self.members[place].name, self.members[place].arrays = name, arrays
-        self.served[place] = 0
+        self.served[place], self.filled[place] = 0, max(self.filled) + 1
+
+    def save(self) -> list[list[int]]:
+        return [self.served, self.filled]
+
+    def restore(self, saved: list[list[int]]) -> None:
+        self.served, self.filled = (list(numbers) for numbers in saved)
 
 
 Recast = Callable[[SeatsChanged, set[str]], tuple[SeatMap, list[Member]]]
@@ -198,7 +204,7 @@ class TrainingCast:
                 "seats": self._seats,
                 "names": [m.name for m in self.members],
                 "files": named,
-                "served": {p: places.served for p, places in self.places.items()},
+                "places": {p: places.save() for p, places in self.places.items()},
             }
         )
 
@@ -209,7 +215,7 @@ class TrainingCast:
         if saved["seats"] is not None:
             self._remap(SeatsChanged(revision=saved["revision"], seats=saved["seats"]))
         for policy, places in self.places.items():
-            places.served = list(saved["served"][policy])
+            places.restore(saved["places"][policy])
         _recall(self.members, saved["names"], self._files, self._load)
         self.changes += 1
 
@@ -287,7 +293,7 @@ class RatingCast:
                 "rng": self._rng.bit_generator.state,
                 "names": [m.name for m in self.members],
                 "files": named,
-                "served": self.places.served,
+                "places": self.places.save(),
             }
         )
 
@@ -295,7 +301,7 @@ class RatingCast:
         saved = _from_json_arrays(state)
         self._rng.bit_generator.state = saved["rng"]
         self._files = saved["files"]
-        self.places.served = list(saved["served"])
+        self.places.restore(saved["places"])
         _recall(self.members, saved["names"], self._files, self._load)
         self.changes += 1
 

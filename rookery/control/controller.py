@@ -14,9 +14,12 @@ from rookery.control.supervision import Supervisor
 from rookery.launchers import ONE_BLAS_THREAD, Launcher, Observed, WorkerSpec
 from rookery.messages import (
     EXPERIENCES,
+    MODEL_UPDATES,
+    SEATS_KEY,
     ActorLeft,
     RunEnded,
     RunOwned,
+    SeatsChanged,
     WorkerExited,
     WorkerStarted,
     WorkerStarting,
@@ -41,6 +44,7 @@ class Controller:
         self._specs: dict[str, WorkerSpec] = {}  # what should live, by worker ("actor-0")
         self._asked_to_stop: set[str] = set()
         self._started: set[str] = set()
+        self._told = 0  # revision of the seats
 
     @property
     def state(self) -> RunState:
@@ -55,6 +59,7 @@ class Controller:
             while True:
                 self._log.read()
                 self._log.answer(self.run)
+                self._tell_seats()
                 self._observe()
                 self._reconcile()
                 tick(self.state)
@@ -63,6 +68,17 @@ class Controller:
                 self._launcher.work(TICK_S if time.monotonic() - began < 10 else CALM_TICK_S)
         finally:
             self._launcher.close()
+
+    def _tell_seats(self) -> None:
+        """Hand a changed seat map on to the actors; they take it up from their next episodes on."""
+        if self._bus is None or self.state.seats is None:
+            return
+        if self.state.seats_revision > self._told:
+            self._told = self.state.seats_revision
+            changed = SeatsChanged(revision=self._told, seats=self.state.seats)
+            headers = {"kind": "seats", "run": self.run}
+            message = Outgoing(MODEL_UPDATES, encode_json(changed), SEATS_KEY, headers)
+            self._bus.publish([message])
 
     def _settled(self) -> RunState:
         """A run that was stopped before its learner could say so still gets its last word."""

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from rookery.messages import (
+    ChangeSeats,
     CheckpointDamaged,
     CheckpointSaved,
     Command,
@@ -38,8 +39,8 @@ RUNNING, STOPPED, DELETED = "running", "stopped", "deleted"
 
 # desired state -> commands that make sense in it; anything else is rejected
 _ALLOWED: dict[str, tuple[type, ...]] = {
-    STOPPED: (StartRun, StopRun, DeleteRun),
-    RUNNING: (StartRun, StopRun),
+    STOPPED: (StartRun, StopRun, DeleteRun, ChangeSeats),
+    RUNNING: (StartRun, StopRun, ChangeSeats),
     DELETED: (),
 }
 
@@ -78,6 +79,8 @@ class RunState(msgspec.Struct, frozen=True):
     damaged: dict[str, str] = {}  # checkpoint -> why
     commands: dict[str, Command] = {}  # waiting for an answer, by id
     answered: frozenset[str] = frozenset()
+    seats: dict[str, Any] | None = None  # as they were changed, if ever
+    seats_revision: int = 0
 
 
 def apply(state: RunState | None, message: Command | Event) -> RunState | None:
@@ -91,7 +94,7 @@ def apply(state: RunState | None, message: Command | Event) -> RunState | None:
     if state is None:
         return None
     match message:
-        case StartRun() | StopRun() | DeleteRun():
+        case StartRun() | StopRun() | DeleteRun() | ChangeSeats():
             if message.id in state.answered or message.id in state.commands:
                 return state
             return _replace(state, commands={**state.commands, message.id: message})
@@ -141,6 +144,8 @@ def _carry_out(state: RunState, command: Command) -> RunState:
             return _replace(state, desired=STOPPED)
         case DeleteRun():
             return _replace(state, desired=DELETED, status="deleted")
+        case ChangeSeats(seats=seats):
+            return _replace(state, seats=seats, seats_revision=state.seats_revision + 1)
     return state
 
 

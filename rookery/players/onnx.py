@@ -91,7 +91,7 @@ class OnnxPlayer:
 
 def _open(path: str) -> Any:
     try:
-        import onnxruntime  # type: ignore[import-untyped]
+        import onnxruntime
     except ModuleNotFoundError as error:
         raise MissingExtra(f"player onnx:{path}", "onnx") from error
     if not Path(path).is_file():
