@@ -326,14 +326,14 @@ def players(arguments: argparse.Namespace, began: float) -> int:
         ]
         print(json.dumps({"players": rows}))
         return OK
-    rows_of_text = [("PLAYER", "", "DEFAULT", "")]
+    lines = [("PLAYER", "")]
     for kind in KINDS:
-        rows_of_text.append((kind.example, "", "", kind.description))
-        rows_of_text += [
-            ("", option.name, option.default or "-", f"{option.description}: {option.takes}")
-            for option in kind.options
-        ]
-    _table(rows_of_text)
+        lines.append((kind.example, kind.description))
+        for option in kind.options:
+            default = f", default {option.default}" if option.default else ""
+            shown = f"  {option.description} ({option.takes}{default})"
+            lines.append((f"  {option.name}", shown))
+    _table(lines)
     print("in `rookery match` a run's id stands for its newest checkpoint, playing greedily")
     return OK
 

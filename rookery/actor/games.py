@@ -31,27 +31,30 @@ class GameBook:
         """
         self.totals += reward
         self.lengths += moved
-        for slot in np.flatnonzero(over):
-            self._close(int(slot), sat[slot])
+        slots = np.flatnonzero(over)
+        if len(slots):
+            self._close(slots, sat[slots].tolist())
+            self.clear(slots)
 
-    def _close(self, slot: int, sat: np.ndarray) -> None:
-        totals = tuple(self.totals[slot].tolist())
-        length = int(self.lengths[slot])
-        sitters = [self.members[number] for number in sat.tolist()]
-        if length:
-            for seat, member, total in zip(self.seats, sitters, totals, strict=True):
-                if member.policy:
-                    self._episodes[member.policy].append(Episode(seat, total, length))
-            if self.resigned[slot].any():  # whoever gave up has lost, whatever the totals say
-                totals = tuple(-1.0 if gave_up else 1.0 for gave_up in self.resigned[slot])
-            names = tuple(member.name for member in sitters)
-            if len(set(names)) > 1:
-                missed = self.missed[slot]
-                late = tuple(missed.tolist()) if missed.any() else ()
-                self._games.append(Game(names, totals, length, late))
-        self.clear(slot)
+    def _close(self, slots: np.ndarray, sat: list[list[int]]) -> None:
+        totals, lengths = self.totals[slots].tolist(), self.lengths[slots].tolist()
+        missed, resigned = self.missed[slots].tolist(), self.resigned[slots].tolist()
+        for i, numbers in enumerate(sat):
+            if not lengths[i]:
+                continue
+            for seat, number in enumerate(numbers):
+                policy = self.members[number].policy
+                if policy:
+                    ended = Episode(self.seats[seat], totals[i][seat], lengths[i])
+                    self._episodes[policy].append(ended)
+            names = tuple([self.members[number].name for number in numbers])
+            if names.count(names[0]) < len(names):  # a game against oneself says nothing
+                if any(resigned[i]):  # whoever gave up has lost, whatever the totals say
+                    totals[i] = [-1.0 if gave_up else 1.0 for gave_up in resigned[i]]
+                late = tuple(missed[i]) if any(missed[i]) else ()
+                self._games.append(Game(names, tuple(totals[i]), lengths[i], late))
 
-    def clear(self, slots: int | slice) -> None:
+    def clear(self, slots: np.ndarray | slice) -> None:
         self.totals[slots], self.lengths[slots] = 0.0, 0
         self.missed[slots], self.resigned[slots] = 0, False
 

@@ -6,6 +6,8 @@ a whole batch, into the leaf's array.
 Images: a Box with finite bounds and two or three dimensions whose height and width are both at
 least 7 is an image, kept as height x width x channels. Two dimensions get one channel. Of three,
 the first holds the channels only when it is strictly the smallest (3x84x84), else the last.
+Boards follow the same rule: connect four's 6x7x2 is a box, which convolutions would crop to little,
+chess's 8x8 and Go's 9x9 are images.
 
 Numbers: 64-bit observations travel as float32 and booleans as uint8, since JAX computes in 32 bits;
 Discrete and MultiDiscrete values are counted from 0 whatever the space's start.

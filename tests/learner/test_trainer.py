@@ -23,7 +23,7 @@ ONCE: dict[str, Any] = {  # one gradient step of the whole batch, which nothing 
     "impala": ImpalaConfig(max_grad_norm=1e9),
 }
 OFTEN = PPOConfig(epochs=2, minibatch_size=8, learning_rate=0.01, normalize_returns=True)
-EYE = {"encoder": "eye", "encoder_hidden": [5]}
+EYE: dict[str, Any] = {"encoder": "eye", "encoder_hidden": [5]}
 
 
 def policy(
@@ -209,10 +209,12 @@ def test_a_linear_schedule_is_each_policys_own() -> None:
 def test_several_fragments_stand_side_by_side() -> None:
     left, right = fragment(1, lanes=1), fragment(2, lanes=3)
     plain = ("action", "reward", "terminated", "truncated", "valid", "log_prob")
-    joined = {name: np.hstack([getattr(left, name), getattr(right, name)]) for name in plain}
+    joined: dict[str, Any] = {
+        name: np.hstack([getattr(left, name), getattr(right, name)]) for name in plain
+    }
     observation = {"": np.hstack([left.observation[""], right.observation[""]])}
     zeros = np.zeros((STEPS, LANES), np.uint8)
-    seats = {"seat": zeros, "player": zeros, "behind": zeros}
+    seats: dict[str, Any] = {"seat": zeros, "player": zeros, "behind": zeros}
     one = Fragment(header=left.header, observation=observation, **joined, **seats)
 
     split = beginning(policy("main"))
