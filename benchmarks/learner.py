@@ -65,6 +65,7 @@ def main() -> None:
 
 def measure(shape: tuple[str, int, int, dict[str, int]], updates: int) -> dict[str, float]:
     from rookery.algorithms.networks import Network
+    from rookery.algorithms.policies import PolicySetup
     from rookery.learner.trainer import Trainer
 
     kind, slots, steps, options = shape
@@ -75,21 +76,23 @@ def measure(shape: tuple[str, int, int, dict[str, int]], updates: int) -> dict[s
             "actors": {"envs_per_actor": slots, "rollout_steps": steps},
         }
     )
-    trainer = Trainer(config, Network(CARTPOLE, config.network))
+    network = Network(CARTPOLE, config.network)
+    policy = PolicySetup("main", network, config.algorithm, config.batch_lanes)
+    trainer = Trainer([policy], steps, config.seed)
     trainer.compile()
     fragment = make_fragment(config)
     payload = encode_fragment(fragment)
     header = WeightsHeader(run="r", policy="main", version=WeightsVersion(1, 1), env_steps=0)
-    trainer.update([fragment], 0.0)
+    trainer.update({"main": [fragment]}, 0.0)
     turns = median_ms(lambda: _turn(trainer, payload, header), updates)
-    update = median_ms(lambda: trainer.update([fragment], 0.0), updates)
-    permute = median_ms(trainer._next_order, updates)
+    update = median_ms(lambda: trainer.update({"main": [fragment]}, 0.0), updates)
+    permute = median_ms(lambda: trainer._groups[0].permute({"main": None}), updates)
     return {
         "steps/s": 1000 * slots * steps / turns,
         "update ms": update,
         "decode ms": median_ms(lambda: decode_fragment(payload), updates),
         "encode ms": median_ms(
-            lambda: encode_weights(Weights(header, trainer.acting_arrays())), updates
+            lambda: encode_weights(Weights(header, trainer.acting_arrays()["main"])), updates
         ),
         "permute ms": permute,
         "turn / update": turns / update,
@@ -97,8 +100,8 @@ def measure(shape: tuple[str, int, int, dict[str, int]], updates: int) -> dict[s
 
 
 def _turn(trainer: Any, payload: bytes, header: WeightsHeader) -> None:
-    trainer.update([decode_fragment(payload)], 0.0)
-    encode_weights(Weights(header, trainer.acting_arrays()))
+    trainer.update({"main": [decode_fragment(payload)]}, 0.0)
+    encode_weights(Weights(header, trainer.acting_arrays()["main"]))
 
 
 def median_ms(work: Callable[[], object], times: int) -> float:
@@ -133,8 +136,9 @@ def make_fragment(config: RunConfig) -> Fragment:
         truncated=np.zeros_like(terminated),
         valid=np.ones_like(terminated),
         log_prob=np.full((steps, lanes), -0.69, np.float32),
-        seat=np.zeros(lanes, np.uint8),
-        player=np.zeros(lanes, np.uint8),
+        seat=np.zeros((steps, lanes), np.uint8),
+        player=np.zeros((steps, lanes), np.uint8),
+        behind=np.zeros((steps, lanes), np.uint8),
     )
 
 

@@ -321,6 +321,14 @@ class RunConfig(_Part):
         """T x B of one update's batch."""
         return self.actors.rollout_steps * self.batch_lanes
 
+    @field_validator("policies")
+    @classmethod
+    def _are_names(cls, policies: dict[str, PolicyConfig]) -> dict[str, PolicyConfig]:
+        for name in policies:
+            if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", name):
+                raise ValueError(f"policy name {name!r}: use letters, digits and . _ -")
+        return policies
+
     @model_validator(mode="after")
     def _agree(self) -> RunConfig:
         if self.launcher == "inline" and self.actors.count != 1:

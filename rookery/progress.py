@@ -60,11 +60,10 @@ class Progress:
         if metrics is None:
             waited = time.monotonic() - self._began
             return f"{waited:5.1f} s  starting: {alive} actors alive, waiting for the first update"
-        mean = "-" if metrics.mean_return_100 is None else f"{metrics.mean_return_100:.1f}"
         length = "-" if metrics.mean_length_100 is None else f"{metrics.mean_length_100:.0f}"
         return (
             f"{metrics.train_s:7.1f} s  {metrics.env_steps:>11,} steps  "
-            f"{metrics.recent_steps_per_s:>9,.0f} steps/s  return {mean:>7}  length {length:>5}  "
+            f"{metrics.recent_steps_per_s:>9,.0f} steps/s  {_score(metrics)}  length {length:>5}  "
             f"lag {metrics.lag_mean:.1f}  actors {alive}/{self._config.actors.count}  "
             f"{self._eta(metrics)}"
         )
@@ -97,8 +96,26 @@ class Progress:
         elif result["status"] in ("stopped", "limited"):
             self._say(f"  try: rookery resume {result['run']}")
         else:
-            run = result["run"]
-            self._say(f"  try: rookery eval {run}   rookery plot {run}   rookery runs show {run}")
+            run, environment = result["run"], self._config.environment.id
+            look = f"rookery eval {run}"
+            if result["seats"] > 1:
+                look = f"rookery match {environment} {run} script:random   rookery ladder {run}"
+            self._say(f"  try: {look}   rookery plot {run}   rookery runs show {run}")
 
     def _say(self, text: str) -> None:
         print(text, file=self._out, flush=True)
+
+
+def _score(metrics: TrainingMetrics) -> str:
+    """How well it plays: by its return, or, where it meets others, by its rating."""
+    league = metrics.league
+    if league is not None and league.rated_games:
+        return f"rating {league.rating:.1f} ± {1.96 * league.uncertainty:.1f} ({league.newest})"
+    if len(metrics.policies) > 1:
+        each = [f"{name} {_shown(p.mean_return_100)}" for name, p in metrics.policies.items()]
+        return f"return {', '.join(each)}"
+    return f"return {_shown(metrics.mean_return_100):>7}"
+
+
+def _shown(number: float | None) -> str:
+    return "-" if number is None else f"{number:.1f}"

@@ -9,6 +9,20 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+_BOARD: dict[str, Any] = {  # small boards, won or lost at the end
+    "actors": {"envs_per_actor": 256, "rollout_steps": 64},
+    "algorithm": {
+        "learning_rate": 1e-3,
+        "epochs": 2,
+        "minibatch_size": 2048,
+        "gamma": 1.0,
+        "entropy_coef": 0.01,
+    },
+    "network": {"hidden": [128, 128], "activation": "relu"},
+}
+_TIC_TAC_TOE = {**_BOARD, "league": {"reference": ["script:random", "script:perfect"]}}
+_CONNECT_FOUR = {**_BOARD, "league": {"reference": ["script:random", "script:minimax?depth=2"]}}
+
 _PPO: dict[str, dict[str, Any]] = {
     "CartPole-v1": {
         "actors": {"envs_per_actor": 128, "rollout_steps": 32},
@@ -53,30 +67,10 @@ _PPO: dict[str, dict[str, Any]] = {
         },
         "network": {"normalize_observations": True},
     },
-    "pgx:tic_tac_toe": {
-        "actors": {"envs_per_actor": 256, "rollout_steps": 64},
-        "algorithm": {
-            "learning_rate": 1e-3,
-            "epochs": 2,
-            "minibatch_size": 2048,
-            "gamma": 1.0,
-            "entropy_coef": 0.01,
-        },
-        "network": {"hidden": [128, 128], "activation": "relu"},
-        "league": {"reference": ["script:random", "script:perfect"]},
-    },
-    "pgx:connect_four": {
-        "actors": {"envs_per_actor": 256, "rollout_steps": 64},
-        "algorithm": {
-            "learning_rate": 1e-3,
-            "epochs": 2,
-            "minibatch_size": 2048,
-            "gamma": 1.0,
-            "entropy_coef": 0.01,
-        },
-        "network": {"hidden": [128, 128], "activation": "relu"},
-        "league": {"reference": ["script:random", "script:minimax?depth=2"]},
-    },
+    "pgx:tic_tac_toe": _TIC_TAC_TOE,
+    "pettingzoo:tictactoe_v3": _TIC_TAC_TOE,
+    "pgx:connect_four": _CONNECT_FOUR,
+    "pettingzoo:connect_four_v3": _CONNECT_FOUR,
     "gymnax:*": {
         "actors": {"envs_per_actor": 64, "rollout_steps": 64},
         "algorithm": {"learning_rate": 1e-3, "minibatch_size": 512, "entropy_coef": 0.01},

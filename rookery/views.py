@@ -7,12 +7,14 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from rookery.bus import EARLIEST, Bus
 from rookery.control.balance import balance
 from rookery.control.home import Home
 from rookery.control.run_state import RUNNING, RunState, WorkerState
 from rookery.errors import DamagedCheckpoint
-from rookery.learner.checkpoint import newest_checkpoint
+from rookery.learner.checkpoint import newest_checkpoint, pending_fragments
 from rookery.learner.store import open_store
 from rookery.messages import (
     METRICS_ACTORS,
@@ -68,6 +70,7 @@ def train_result(home: Home, state: RunState, began: float) -> dict[str, Any]:
         "train_s": None,
         "steps_per_s": None,
         "mean_return_100": None,
+        "seats": len(state.config["spec"]["seats"]),
     }
     if metrics is not None:
         result |= {
@@ -80,6 +83,11 @@ def train_result(home: Home, state: RunState, began: float) -> dict[str, Any]:
             "updates": metrics.updates,
             "lag_max": metrics.lag_max,
         }
+        if metrics.policies:
+            policies = {n: p.mean_return_100 for n, p in metrics.policies.items()}
+            result |= {"policies": policies, "seat_returns": metrics.seats}
+        if metrics.league is not None:
+            result["league"] = msgspec.to_builtins(metrics.league)
     if bus is not None:
         bus.close()
     return result
@@ -139,10 +147,20 @@ def show(home: Home, run: str) -> dict[str, Any]:
         "checkpoints": store.names(),
         "damaged_checkpoints": state.damaged,
         "directory": str(home.run_dir(run)),
+        "seats": seats_of(state),
+        "policies": msgspec.to_builtins(metrics.policies) if metrics else {},
+        "seat_returns": metrics.seats if metrics else {},
+        "league": msgspec.to_builtins(metrics.league) if metrics and metrics.league else None,
     }
     if bus is not None:
         bus.close()
     return result
+
+
+def seats_of(state: RunState) -> dict[str, Any]:
+    """Who sits where, as it was written or last changed; empty: the policy everywhere."""
+    found: dict[str, Any] = state.seats or state.config["config"].get("seats", {})
+    return found
 
 
 def _ledger(
@@ -167,15 +185,9 @@ def _ledger(
         empty = LedgerSummary(trained=0, dropped={}, pending=0, position=(), seen={})
         return empty, None, metrics
     manifest = checkpoint.manifest
-    pending = sum(fragment.header.steps for _, fragment in _pending(checkpoint))
+    pending = sum(fragment.header.steps for _, fragment in pending_fragments(checkpoint))
     summary = manifest.ledger.summary(pending, manifest.position)
     return summary, str(manifest.version), metrics
-
-
-def _pending(checkpoint: Any) -> Any:
-    from rookery.learner.checkpoint import pending_fragments
-
-    return pending_fragments(checkpoint)
 
 
 def _worker_row(worker: WorkerState) -> dict[str, Any]:
@@ -215,6 +227,18 @@ def show_text(found: dict[str, Any]) -> str:
         + ("" if balance_["exact"] else "   DOES NOT ADD UP"),
         f"  weights    {found['weights_version'] or '-'}",
     ]
+    for name, policy in found["policies"].items():
+        mean = policy["mean_return_100"]
+        shown = "-" if mean is None else f"{mean:.2f}"
+        lines.append(f"  policy     {name}: trained {policy['trained']:,} steps, return {shown}")
+    for seat, mean in found["seat_returns"].items():
+        lines.append(f"  seat       {seat}: return {mean:.2f}")
+    league = found["league"]
+    if league is not None:
+        lines.append(
+            f"  league     {league['snapshots']} snapshots, {league['rated_games']:,} rated games; "
+            f"{league['newest']} at {league['rating']:.1f} ± {1.96 * league['uncertainty']:.1f}"
+        )
     for worker in found["workers"]:
         state = f"pid {worker['pid']}" if worker["alive"] else "not running"
         error = f"   last error: {worker['last_error']}" if worker["last_error"] else ""

@@ -16,15 +16,22 @@ if TYPE_CHECKING:
 UPDATES, ROWS = 240, 64  # 4 environments x 16 steps an update
 SMALL = (
     *("--launcher", "inline", "--envs-per-actor", 4, "--set", "actors.rollout_steps=16"),
-    *("--set", "checkpoint.every_updates=15", "--seed", 7, "--json"),
+    *("--set", "checkpoint.every_updates=12", "--seed", 7, "--json"),
 )
 PPO = ("--set", "algorithm.schedule=linear", "--set", "algorithm.minibatch_size=32")
 IMPALA = ("--algorithm", "impala", "--set", "network.normalize_observations=true")
+LEAGUE = (
+    *("--set", "league.snapshot_every_steps=600", "--set", "league.rating_every=3"),
+    *("--set", "league.games_per_draw=8", "--set", "league.rating_slots=4"),
+)
+TURNS = ("--seats", "player_1=main", "player_2=league:main")
 CASES = {
     "CartPole-v1": ("CartPole-v1", *PPO, "--set", "network.normalize_observations=true"),
     "LunarLander-v3": ("LunarLander-v3", *PPO),
     "gymnax:CartPole-v1": ("gymnax:CartPole-v1", *PPO),
     "CartPole-v1 with IMPALA": ("CartPole-v1", *IMPALA),
+    "pgx:tic_tac_toe, a league": ("pgx:tic_tac_toe", *PPO, "--self-play", *LEAGUE),
+    "pettingzoo:tictactoe_v3, a league": ("pettingzoo:tictactoe_v3", *PPO, *TURNS, *LEAGUE),
 }
 
 
@@ -41,13 +48,23 @@ def training_state(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
     return {name: a for name, a in checkpoint.arrays.items() if not name.startswith(others)}
 
 
+def snapshots(checkpoint: Checkpoint) -> list[tuple[str, int, int]]:
+    """Without the generation, which counts the learner's lives."""
+    league = checkpoint.manifest.league
+    found = league.league.snapshots if league is not None else []
+    return [(each.policy, each.number, each.env_steps) for each in found]
+
+
 def counters(checkpoint: Checkpoint) -> dict[str, Any]:
     manifest = checkpoint.manifest
     return {
         "number": manifest.number,
         "trained": manifest.ledger.trained,
         "windows": manifest.windows,
-        "league": manifest.league,
+        "ledger": (manifest.ledger.dropped, manifest.ledger.gaps, manifest.ledger.duplicates),
+        "snapshots": snapshots(checkpoint),
+        "ratings": manifest.league and manifest.league.league.ratings,
+        "payoff": manifest.league and manifest.league.league.payoff,
         "pending": manifest.pending,
     }
 
@@ -68,12 +85,17 @@ def assert_same(found: Checkpoint, expected: Checkpoint) -> None:
 def test_a_run_stopped_and_killed_equals_an_uninterrupted_one(
     cli: Cli, options: tuple[object, ...]
 ) -> None:
-    train = ("train", *options, *SMALL, "--steps", ROWS * UPDATES)
+    has_league = options[-len(LEAGUE) :] == LEAGUE
+    steps = ROWS * UPDATES // (4 if has_league else 1)
+    train = ("train", *options, *SMALL, "--steps", steps)
     whole = last_checkpoint(cli, cli(*train).json["run"])
-    assert whole.manifest.number >= UPDATES
+    assert whole.manifest.ledger.trained >= steps
+    if has_league:
+        assert len(snapshots(whole)) > 3
+        assert whole.manifest.league is not None and whole.manifest.league.rated_games > 20
 
     first = cli.start(*train)
-    first.wait_until(lambda: first.env_steps > ROWS * UPDATES // 10, "training")
+    first.wait_until(lambda: first.env_steps > steps // 10, "training")
     assert first.interrupt().code == 130
     stopped = last_checkpoint(cli, first.run).manifest
     assert 0 < stopped.number < whole.manifest.number

@@ -192,8 +192,13 @@ class CompiledTableRollout:
         )
         return Turns.join([self.held[policy], steps, edges])
 
+    def _blank_carry(self) -> Any:
+        blank = jnp.zeros((self.slots, len(self.seats)))
+        begun = (*self._reset(jax.random.key(0)), blank.astype(jnp.int32))
+        return (*begun, blank.astype(bool), blank.astype(jnp.float32))
+
     def save(self) -> Arrays:
-        state = {f"carry/{n}": a for n, a in save_tree(self._carry).items()}
+        state = {f"carry/{n}": a for n, a in save_tree(self._carry).items()}  # none before it began
         state["key"] = np.asarray(jax.random.key_data(self._key))
         state |= {f"cast/{n}": a for n, a in self.cast.save().items()}
         state |= {f"book/{n}": a for n, a in self.book.save().items()}
@@ -205,11 +210,8 @@ class CompiledTableRollout:
         self.cast.restore(_under(state, "cast/"))
         if len(self._players.members) != len(self.cast.members):
             self._compile()
-        if self._carry is None:
-            blank = jnp.zeros((self.slots, len(self.seats)))
-            shapes = (*self._reset(jax.random.key(0)), blank.astype(jnp.int32))
-            self._carry = (*shapes, blank.astype(bool), blank.astype(jnp.float32))
-        self._carry = load_tree(self._carry, _under(state, "carry/"))
+        saved = _under(state, "carry/")
+        self._carry = load_tree(self._blank_carry(), saved) if saved else None
         self._key = jax.random.wrap_key_data(jnp.asarray(state["key"]))
         self.book.restore(_under(state, "book/"))
         for policy in self.held:

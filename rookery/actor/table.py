@@ -323,7 +323,7 @@ class TableRollout:
         table = self.table
         state: Arrays = {"rng": _json_array(table._rng.bit_generator.state)}
         state |= {f"cast/{n}": a for n, a in table.cast.save().items()}
-        if self.can_save:
+        if self.can_save and len(table.sitting):
             state |= {f"env/{n}": a for n, a in table.env.save().items()}
             state |= {f"book/{n}": a for n, a in table.book.save().items()}
             state["sitting"], state["acted"] = table.sitting.copy(), table.acted.copy()
@@ -336,7 +336,7 @@ class TableRollout:
         table = self.table
         table._rng.bit_generator.state = json.loads(state["rng"].tobytes())
         table.cast.restore(_under(state, "cast/"))
-        if self.can_save:
+        if self.can_save and "sitting" in state:
             table.views = table.env.restore(_under(state, "env/"))
             table.book.restore(_under(state, "book/"))
             table.sitting, table.acted = np.array(state["sitting"]), np.array(state["acted"])

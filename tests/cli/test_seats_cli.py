@@ -68,7 +68,7 @@ def test_a_match_is_one_json_object_and_stands_on_the_ladder(shared_cli: Cli, ru
 
 def test_sampled_play_is_another_player(shared_cli: Cli, run: str) -> None:
     options = ("--games", 4, "--sampled", "--json")
-    result = shared_cli("match", GAME, "last", f"{run}@0", *options).json
+    result = shared_cli("match", GAME, run, f"{run}@0", *options).json
     assert result["a"].startswith(f"{run}@") and "/greedy" not in result["a"]
     assert result["b"] == f"{run}@0"
     text = shared_cli("ladder", run, "--payoff").stdout
@@ -177,7 +177,7 @@ def test_seats_are_changed_for_the_whole_map(shared_cli: Cli, run: str) -> None:
 
 REFUSED = {
     "no games": (("match", GAME, "script:random", "script:random", "--games", 0), "--games"),
-    "a seed below 0": (_scripts("script:random", "script:random") + ("--seed=-1",), "below 0"),
+    "a seed below 0": ((*_scripts("script:random", "script:random"), "--seed=-1"), "below 0"),
     "unknown environment": (("match", "pgx:tic_tac_to", "last", "last"), GAME),
     "one player": (("match", GAME, "script:random"), "required: B"),
     "one seat": (("match", "CartPole-v1", "script:random", "script:random"), "one seat"),
@@ -192,7 +192,7 @@ REFUSED = {
     "a ladder of no run": (("ladder", "nope"), "rookery runs list"),
     "seats of no run": (("seats", "nope", "player_0=main"), "rookery runs list"),
     "no seats": (("seats", "nope"), "SEAT=PLAYER"),
-    "unknown option": (("ladder", "nope", "--pay"), "--payoff"),
+    "unknown option": (("ladder", "nope", "--payof"), "--payoff"),
     "environment options elsewhere": (("ladder", "nope", "--env.size=3"), "train, match"),
 }
 
