@@ -218,7 +218,12 @@ def tally(played: Sequence[PlayedGame], label: str) -> Tally:
         mine = means.pop(label)
         (theirs,) = means.values()
         counts["draws" if mine == theirs else "wins" if mine > theirs else "losses"] += 1
-    return Tally(**counts, distinct=len({(g.players, g.totals, moves) for g, moves in played}))
+    return Tally(**counts, distinct=len(_distinct(played)))
+
+
+def _distinct(played: Sequence[PlayedGame]) -> list[PlayedGame]:
+    """One of each: games that are the same move by move, between the same seats."""
+    return list({(p.game.players, p.game.totals, p.moves): p for p in played}.values())
 
 
 def play_match(
@@ -259,7 +264,7 @@ def play_match(
         **_summary(ways, next(iter(spec.seats))),
         "seconds": round(time.monotonic() - began, 3),
     }
-    _record(home, sides, result)
+    _record(home, sides, tally(_distinct([played for way in ways for played in way]), "a"))
     return result
 
 
@@ -295,8 +300,11 @@ def _summary(ways: Sequence[Sequence[PlayedGame]], first_seat: str) -> dict[str,
     }
 
 
-def _record(home: Home, sides: Sequence[Side], result: Mapping[str, Any]) -> None:
-    """For the ladder of each run that took part; a player against itself rates nobody."""
+def _record(home: Home, sides: Sequence[Side], distinct: Tally) -> None:
+    """For the ladder of each run that took part; a player against itself rates nobody.
+
+    Only distinct games: a repeated one would make a rating surer than it is.
+    """
     a, b = sides
     if a.name == b.name:
         return
@@ -305,9 +313,9 @@ def _record(home: Home, sides: Sequence[Side], result: Mapping[str, Any]) -> Non
             MatchPlayed(
                 run=run,
                 players=(a.name, b.name),
-                wins=result["wins"],
-                draws=result["draws"],
-                losses=result["losses"],
+                wins=distinct.wins,
+                draws=distinct.draws,
+                losses=distinct.losses,
             )
         )
 
