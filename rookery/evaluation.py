@@ -8,16 +8,21 @@ from typing import Any
 import numpy as np
 
 from rookery import seeds
+from rookery.actor.cast import FixedCast, Member
 from rookery.codec import Arrays
 from rookery.config import RunConfig
 from rookery.control.home import Home
 from rookery.envs import SOLO_SEAT, BatchedEnvironment
 from rookery.envs.registry import make
-from rookery.errors import InputError, UnknownName
-from rookery.frozen import load_frozen
+from rookery.errors import UnknownName
+from rookery.frozen import load_frozen, newest_of
+from rookery.matches import play_games
 from rookery.players import Player
+from rookery.players.making import make_player
+from rookery.players.naming import PlayerName
 from rookery.players.policy import PolicyPlayer
 from rookery.players.script import RandomPlayer
+from rookery.players.seat_map import Seating
 
 MAX_SLOTS = 128
 
@@ -78,10 +83,7 @@ def evaluate_run(
     state = home.state(run)
     config, spec = home.config(state), home.spec(state)
     if len(spec.seats) > 1:
-        raise InputError(
-            f"{spec.id} has {len(spec.seats)} seats: use `rookery match {spec.id} {run} "
-            "script:random` to see how a policy plays there"
-        )
+        return evaluate_seats(home, run, episodes, seed, player)
     arrays: Arrays = {}
     if player == "script:random":
         players: dict[str, Player] = {"sampled": RandomPlayer(next(iter(spec.seats.values())))}
@@ -118,3 +120,66 @@ def _play(
         return play_episodes(env, player, arrays, episodes, seed, rng)
     finally:
         env.close()
+
+
+# --- several seats -------------------------------------------------------------------------------
+
+
+def evaluate_seats(home: Home, run: str, episodes: int, seed: int, player: str) -> dict[str, Any]:
+    """Every seat with the policy that learns there, or else whom the seat map names; by seat.
+
+    With another `player`, that one in every seat: what the policies should be better than.
+    """
+    state = home.state(run)
+    config, spec = home.config(state), home.spec(state)
+    checkpoint = newest_of(home, run)
+    result: dict[str, Any] = {
+        "run": run,
+        "checkpoint": checkpoint.name if player == "policy" else player,
+        "env_steps": checkpoint.manifest.ledger.trained if player == "policy" else 0,
+        "episodes": episodes,
+        "seed": seed,
+    }
+    for index, kind in enumerate(("greedy", "sampled")):
+        if player != "policy" and kind == "greedy":
+            continue
+        sitting = _sitting(home, run, player, greedy=kind == "greedy")
+        env = make(config.environment.id, min(episodes, MAX_SLOTS), config.environment.kwargs)
+        try:
+            begin = seeds.number(config.seed, "evaluation", seed, index, 0)
+            rng = seeds.generator(config.seed, "evaluation", seed, index, 1)
+            played = play_games(env, FixedCast(sitting), episodes, begin, rng)
+        finally:
+            env.close()
+            for member in sitting:
+                if member.late:
+                    member.player.close()  # type: ignore[union-attr]
+        totals = np.array([each.game.totals for each in played])
+        lengths = np.array([each.game.length for each in played])
+        result[kind] = Episodes(totals.mean(-1), lengths).summary()
+        result[kind]["seats"] = {
+            seat: Episodes(totals[:, i], lengths).summary() for i, seat in enumerate(spec.seats)
+        }
+    return result
+
+
+def _sitting(home: Home, run: str, player: str, greedy: bool) -> list[Member]:
+    """A member per seat, named by it so that each seat's total is told."""
+    state = home.state(run)
+    config, spec = home.config(state), home.spec(state)
+    seating = Seating.of(config, spec)
+    found = []
+    for number, (seat, seat_spec) in enumerate(spec.seats.items()):
+        live = [p for p, seats in seating.live.items() if number in seats]
+        if player == "policy" and live:
+            frozen = load_frozen(home, run, policy=live[0])
+            acts = PolicyPlayer(frozen.network, greedy=greedy)
+            found.append(Member(seat, acts, seat, frozen.arrays))
+            continue
+        others = [t for t in seating.map.options_of(seat) if not t.startswith("league:")]
+        text = others[0] if player == "policy" and others else player
+        if text == "policy":
+            text = "script:random"
+        made = make_player(PlayerName.parse(text), seat_spec, spec.id)
+        found.append(Member(seat, made, seat))
+    return found

@@ -55,9 +55,7 @@ def load_frozen(
     if policy not in seating.spaces:
         raise UnknownName("policy", policy, seating.spaces, f"(of run {run})")
     network = Network(seating.spaces[policy], config.all_policies[policy].network)
-    checkpoint = newest_checkpoint(open_store(home.checkpoint_uri(run, config)))
-    if checkpoint is None:
-        raise InputError(f"run {run} has no checkpoint yet: train it for some seconds first")
+    checkpoint = newest_of(home, run)
     manifest = checkpoint.manifest
     if number is None or number == manifest.number:
         return Frozen(

@@ -18,10 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rookery import seeds
-from rookery.actor.cast import Member
-from rookery.actor.loop import Admitted
+from rookery.actor.cast import FixedCast, Member
 from rookery.actor.table import Table
-from rookery.codec import Arrays, Game
+from rookery.codec import Game
 from rookery.control.home import Home
 from rookery.envs import NO_OPTIONS, BatchedEnvironment, Options
 from rookery.envs.registry import describe, make
@@ -102,36 +101,10 @@ def _make_frozen(
 # --- playing -------------------------------------------------------------------------------------
 
 
-class MatchCast:
+def match_cast(spec: EnvironmentSpec, first: Side, second: Side) -> FixedCast:
     """Two sides who alternate over the seats, the same in every game."""
-
-    def __init__(self, spec: EnvironmentSpec, first: Side, second: Side) -> None:
-        sitting = [
-            (first, second)[number % 2].members[seat]
-            for number, seat in enumerate(spec.seats.values())
-        ]
-        self.members: list[Member] = []
-        for member in sitting:
-            if not any(member is known for known in self.members):
-                self.members.append(member)
-        numbers = {id(member): number for number, member in enumerate(self.members)}
-        self._row = np.array([numbers[id(member)] for member in sitting], np.int32)
-        self.changes = 0
-
-    def seat(self, count: int) -> np.ndarray:
-        return np.tile(self._row, (count, 1))
-
-    def began(self, sitting: np.ndarray) -> None:
-        """Nobody is replaced, so nothing is counted."""
-
-    def refresh(self, admitted: Admitted, sitting: np.ndarray) -> bool:
-        return False
-
-    def save(self) -> Arrays:
-        return {}
-
-    def restore(self, state: Arrays) -> None:
-        """There is nothing to go on from."""
+    seats = enumerate(spec.seats.values())
+    return FixedCast([(first, second)[number % 2].members[seat] for number, seat in seats])
 
 
 class PlayedGame(NamedTuple):
@@ -142,7 +115,7 @@ class PlayedGame(NamedTuple):
 
 
 def play_games(
-    env: BatchedEnvironment, cast: MatchCast, games: int, seed: int, rng: np.random.Generator
+    env: BatchedEnvironment, cast: FixedCast, games: int, seed: int, rng: np.random.Generator
 ) -> list[PlayedGame]:
     """Exactly `games`, a fixed number in each slot; what a slot plays beyond its own is dropped."""
     table = Table(env, cast, rng, seed)
@@ -276,7 +249,7 @@ def _both_ways(
     for way, (first, second) in enumerate(((a, b), (b, a))):
         count = (games + 1 - way) // 2
         rng = seeds.generator(seed, "match", way, 1)
-        cast = MatchCast(env.spec, first, second)
+        cast = match_cast(env.spec, first, second)
         begin = seeds.number(seed, "match", way, 0)
         found.append(play_games(env, cast, count, begin, rng) if count else [])
     return found

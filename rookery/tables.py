@@ -18,6 +18,7 @@ from rookery.actor.loop import Rollout
 from rookery.actor.packing import Layout, Turns
 from rookery.actor.rating import WithRatings
 from rookery.algorithms.networks import Network
+from rookery.algorithms.policies import PolicySetup, grouped
 from rookery.config import RunConfig
 from rookery.control.home import Home
 from rookery.errors import ConfigError, InputError
@@ -65,6 +66,22 @@ def env_steps(found: Mapping[str, Layout]) -> int:
     return min(layout.env_steps for layout in found.values())
 
 
+def policy_setups(config: RunConfig, seating: Seating) -> dict[str, PolicySetup]:
+    """How each policy is trained; for those that only act, what they begin with."""
+    lanes = {p: layout.lanes for p, layout in layouts(config, seating).items()}
+    nets = networks(config, seating)
+    return {
+        name: PolicySetup(
+            name,
+            nets[name],
+            policy.algorithm,
+            lanes.get(name, 1) * config.learner.fragments_per_batch,
+            policy.trains_encoder,
+        )
+        for name, policy in config.all_policies.items()
+    }
+
+
 def is_solo(seating: Seating) -> bool:
     """One seat with a policy that learns: the plain case, with a plain rollout."""
     return len(seating.spec.seats) == 1 and len(seating.map.options) == 1 and len(seating.live) == 1
@@ -78,7 +95,8 @@ def check_players(config: RunConfig, seating: Seating, home: Home) -> None:
     if seating.has_league:
         for text in config.league.reference:
             _close(dealer.members(PlayerName.parse(text).text, *_first_seat(seating)))
-    layouts(config, seating)
+    setups = policy_setups(config, seating)
+    grouped([setups[p] for p in config.learning], config.actors.rollout_steps)
 
 
 @dataclass

@@ -139,6 +139,8 @@ def evaluate(arguments: argparse.Namespace, began: float) -> int:
                 f"  {name:8} return {found['mean']:.2f} ± {found['std']:.2f}"
                 f"   length {found['length']:.1f}"
             )
+            for seat, each in found.get("seats", {}).items():
+                print(f"    {seat:14} return {each['mean']:.2f} ± {each['std']:.2f}")
     return OK
 
 

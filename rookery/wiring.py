@@ -14,8 +14,7 @@ from pathlib import Path
 from rookery import seeds
 from rookery.actor.loop import Rollout, play
 from rookery.actor.post import ActorPost
-from rookery.algorithms.networks import Network
-from rookery.algorithms.policies import PolicySetup, initial_weights
+from rookery.algorithms.policies import initial_weights
 from rookery.bus import EARLIEST, Bus
 from rookery.codec import Fragment
 from rookery.config import RunConfig
@@ -33,7 +32,7 @@ from rookery.messages import ActorId, CheckpointDamaged
 from rookery.players.policy import PolicyPlayer, draw_jax
 from rookery.players.seat_map import SeatFunction, Seating
 from rookery.spaces import EnvironmentSpec
-from rookery.tables import is_solo, layouts, make_rollout, networks
+from rookery.tables import is_solo, make_rollout, networks, policy_setups
 
 
 @dataclass(frozen=True)
@@ -152,7 +151,7 @@ def wire_learner(
     """
     home, run, config = place.home, place.run, place.config
     nets = networks(config, place.seating)
-    setups = _setups(config, place.seating, nets)
+    setups = policy_setups(config, place.seating)
     store = open_store(home.checkpoint_uri(run, config))
 
     def damaged(name: str, why: str) -> None:
@@ -207,20 +206,3 @@ def wire_learner(
     trainer.compile()
     keeper = Keeper(place.bus, config, store, inbox, trainer, post, report, leagues, checkpoint)
     return Learner(keeper, learn(inbox, trainer, post, keeper.progress, leagues, stopped))
-
-
-def _setups(
-    config: RunConfig, seating: Seating, nets: dict[str, Network]
-) -> dict[str, PolicySetup]:
-    """How each policy is trained; for those that only act, what they begin with."""
-    lanes = {p: layout.lanes for p, layout in layouts(config, seating).items()}
-    return {
-        name: PolicySetup(
-            name,
-            nets[name],
-            policy.algorithm,
-            lanes.get(name, 1) * config.learner.fragments_per_batch,
-            policy.trains_encoder,
-        )
-        for name, policy in config.all_policies.items()
-    }

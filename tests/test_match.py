@@ -16,7 +16,7 @@ from rookery.envs.registry import describe, make
 from rookery.errors import InputError, RookeryError, UnknownName
 from rookery.ladder import games_of, ladder_text, matches
 from rookery.league.ratings import Ratings
-from rookery.matches import MatchCast, PlayedGame, Tally, make_side, play_games, play_match, tally
+from rookery.matches import match_cast, PlayedGame, Tally, make_side, play_games, play_match, tally
 from rookery.messages import MatchPlayed
 
 GAME = "rookery.testing.games:DwindlingGame"  # three seats with spaces of their own
@@ -51,7 +51,7 @@ def test_two_players_alternate_over_three_seats(place: Home) -> None:
     spec = describe(GAME)
     a, b = (make_side(place, label, RANDOM, spec, False) for label in "ab")
     assert len(a.members) == 3  # the seats see and do different things
-    cast = MatchCast(spec, a, b)
+    cast = match_cast(spec, a, b)
     env = make(GAME, 3)
     played = play_games(env, cast, 8, 0, np.random.default_rng(0))
     env.close()
@@ -96,7 +96,7 @@ class Uneven:
 def test_short_games_are_not_favoured(place: Home) -> None:
     env: Any = Uneven()
     a, b = (make_side(place, label, RANDOM, env.spec, False) for label in "ab")
-    played = play_games(env, MatchCast(env.spec, a, b), 6, 0, np.random.default_rng(0))
+    played = play_games(env, match_cast(env.spec, a, b), 6, 0, np.random.default_rng(0))
     assert Counter(game.length for game, _ in played) == {2: 3, 10: 3}
 
 

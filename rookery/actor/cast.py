@@ -306,6 +306,34 @@ class RatingCast:
         self.changes += 1
 
 
+class FixedCast:
+    """The same members in the same seats in every game."""
+
+    def __init__(self, sitting: Sequence[Member]) -> None:
+        self.members: list[Member] = []
+        for member in sitting:
+            if not any(member is known for known in self.members):
+                self.members.append(member)
+        numbers = {id(member): number for number, member in enumerate(self.members)}
+        self._row = np.array([numbers[id(member)] for member in sitting], np.int32)
+        self.changes = 0
+
+    def seat(self, count: int) -> np.ndarray:
+        return np.tile(self._row, (count, 1))
+
+    def began(self, sitting: np.ndarray) -> None:
+        """Nobody is replaced, so nothing is counted."""
+
+    def refresh(self, admitted: Admitted, sitting: np.ndarray) -> bool:
+        return False
+
+    def save(self) -> Arrays:
+        return {}
+
+    def restore(self, state: Arrays) -> None:
+        """There is nothing to go on from."""
+
+
 def _recall(
     members: Sequence[Member], names: Sequence[str], files: Mapping[str, str], load: Load
 ) -> None:

@@ -90,6 +90,11 @@ def grouped(policies: Sequence[PolicySetup], steps: int) -> list[tuple[PolicySet
 def _check_alike(encoder: str, left: PolicySetup, right: PolicySetup, steps: int) -> None:
     """One joint update needs as many gradient steps of each, of one kind, through one encoder."""
     pair = f"policies {left.name!r} and {right.name!r} share the encoder {encoder!r} but"
+    if _encoder_shape(left) != _encoder_shape(right):
+        raise ConfigError(
+            f"{pair} theirs differ in shape: both need the same observations, encoder_hidden, "
+            "channels and activation"
+        )
     kinds = left.algorithm.kind, right.algorithm.kind
     if kinds[0] != kinds[1]:
         raise ConfigError(f"{pair} learn by {kinds[0]} and {kinds[1]}: use one algorithm for both")
@@ -105,11 +110,6 @@ def _check_alike(encoder: str, left: PolicySetup, right: PolicySetup, steps: int
                 f"{pair} {policy.name!r} has kl_stop={policy.algorithm.kl_stop:g}, which would "
                 "stop both: set kl_stop to null"
             )
-    if _encoder_shape(left) != _encoder_shape(right):
-        raise ConfigError(
-            f"{pair} theirs differ in shape: both need the same observations, encoder_hidden, "
-            "channels and activation"
-        )
 
 
 def _encoder_shape(policy: PolicySetup) -> tuple[object, ...]:
