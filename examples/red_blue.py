@@ -8,6 +8,8 @@ team-mate, their two opponents (nearest first), the clock and their own colour. 
 each step that a red stands on a blue's cell or beside it, and blue loses as much.
 """
 
+from typing import ClassVar
+
 import numpy as np
 from gymnasium import spaces
 from pettingzoo import ParallelEnv
@@ -18,7 +20,7 @@ RED, BLUE = ("red_0", "red_1"), ("blue_0", "blue_1")
 
 
 class RedBlue(ParallelEnv):
-    metadata = {"name": "red_blue"}
+    metadata: ClassVar = {"name": "red_blue"}
 
     def __init__(self, steps: int = 25) -> None:
         self.possible_agents = [*RED, *BLUE]

@@ -209,9 +209,16 @@ def make_rollout(
         games,
         load,
         seeds.generator(config.seed, "seats", *actor, 1),
+        _alike(config, seating),
     )
     rating = _tables(config, seating, rating_cast, {}, actor, 1, rules.rating_slots, busy)
     return WithRatings(training, rating, rules.rating_every, len(references))
+
+
+def _alike(config: RunConfig, seating: Seating) -> list[str]:
+    """The policies whose snapshots a place for the first one's can play: of the same network."""
+    nets = networks(config, seating)
+    return [policy for policy in config.learning if nets[policy] == nets[config.learning[0]]]
 
 
 def _rating_members(

@@ -135,9 +135,10 @@ def evaluate(arguments: argparse.Namespace, began: float) -> int:
     for name in ("greedy", "sampled"):
         if name in result:
             found = result[name]
+            whose = "   mean of all seats" if "seats" in found else ""
             print(
                 f"  {name:8} return {found['mean']:.2f} ± {found['std']:.2f}"
-                f"   length {found['length']:.1f}"
+                f"   length {found['length']:.1f}{whose}"
             )
             for seat, each in found.get("seats", {}).items():
                 print(f"    {seat:14} return {each['mean']:.2f} ± {each['std']:.2f}")

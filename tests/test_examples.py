@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,12 +10,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rookery.configure import build, load_yaml
+from rookery.frozen import load_frozen
+
 if TYPE_CHECKING:
     from tests.conftest import Cli
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 CONFIGS = sorted(EXAMPLES.glob("*.yaml"))
+STEPS = {"mixed_table.yaml": 200}  # a move of an engine takes its time
+TIMEOUT_S = 100
+GAMES = "/usr/games"  # where Debian puts engines
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
@@ -24,7 +32,7 @@ def test_a_script_runs_to_its_end(cli: Cli, script: Path) -> None:
         env=cli.environment,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=TIMEOUT_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -33,6 +41,38 @@ def test_a_script_runs_to_its_end(cli: Cli, script: Path) -> None:
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.name)
 def test_a_config_trains(cli: Cli, config: Path) -> None:
-    done = cli("train", "--config", config, "--steps", 5000, "--json", timeout=100, expect=3)
-    assert done.json["status"] == "limited"
-    assert done.json["env_steps"] >= 5000
+    if "engine:stockfish" in config.read_text() and not (
+        shutil.which("stockfish") or shutil.which("stockfish", path=GAMES)
+    ):
+        pytest.skip("needs Stockfish")
+    steps = STEPS.get(config.name, 2000)
+    targeted = build(load_yaml(config)).stop.until_return is not None
+
+    done = cli(
+        *("train", "--config", config, "--steps", steps, "--json"),
+        timeout=TIMEOUT_S,
+        expect=3 if targeted else 0,
+        cwd=ROOT,
+    )
+
+    assert done.json["status"] == ("limited" if targeted else "finished")
+    assert done.json["env_steps"] >= steps
+
+
+def test_red_and_blue_have_their_own_networks_over_one_encoder(cli: Cli) -> None:
+    config = EXAMPLES / "red_blue.yaml"
+    done = cli(
+        *("train", "--config", config, "--steps", 2000, "--launcher", "inline", "--json"),
+        timeout=TIMEOUT_S,
+        cwd=ROOT,
+    )
+
+    run = done.json["run"]
+    red, blue = (
+        load_frozen(cli.home, run, policy=name).arrays for name in ("aggressive", "defensive")
+    )
+    assert {n: a.shape for n, a in red.items()} != {n: a.shape for n, a in blue.items()}
+    shared = [name for name in red if name.startswith("enc.")]
+    assert shared
+    for name in shared:
+        assert (red[name] == blue[name]).all()

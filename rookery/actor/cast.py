@@ -234,10 +234,12 @@ class RatingCast:
         games_per_draw: int,
         load: Load,
         rng: np.random.Generator,
+        policies: Sequence[str],
     ) -> None:
         self.members = list(members)
         self.changes = 0
         self._seats, self._rng, self._load = seats, rng, load
+        self._policies = tuple(policies)  # whose snapshots the places can play
         self._files: Mapping[str, str] = {}
         snapshots = [(i, m) for i, m in enumerate(self.members) if m.text.startswith("league:")]
         self.places = Places(snapshots, games_per_draw, least_open=2)
@@ -246,10 +248,8 @@ class RatingCast:
         ]
         self._turn = 0
 
-    @property
-    def ready(self) -> bool:
-        """Whether there are two players to meet."""
-        return len(self._present()) > 1
+    def _plays(self, snapshot: str) -> bool:
+        return snapshot.partition("@")[0] in self._policies
 
     def _present(self) -> list[int]:
         return [*self.places.open, *self._reference]
@@ -275,8 +275,8 @@ class RatingCast:
             return False
         for place in self.places.vacate(sitting):
             taken = {m.name for m in self.places.members}
-            wanted = [name for name in pools.rated if name not in taken]
-            others = [name for name in pools.files if name not in taken]
+            others = [n for n in pools.files if n not in taken and self._plays(n)]
+            wanted = [name for name in pools.rated if name in others]
             if not others:
                 continue
             rated = place < (len(self.places.members) + 1) // 2 and wanted

@@ -136,11 +136,11 @@ class Leagues:
     def _pools(self) -> LeaguePools:
         league, how = self.state.league, self._config.league.opponents
         main = next(p for p in self._config.learning if self._config.all_policies[p].role == "main")
-        policies = dict.fromkeys(snapshot.policy for snapshot in league.snapshots)
+        frozen = dict.fromkeys(snapshot.policy for snapshot in league.snapshots)
         files = {snapshot.name: snapshot.file for snapshot in league.snapshots}
         wanted = league.most_uncertain(_RATED + len(self._config.league.reference))
         return LeaguePools(
-            pools={policy: league.weights(main, policy, how) for policy in policies},
+            pools={policy: league.weights(main, policy, how) for policy in frozen},
             rated=tuple(name for name in wanted if name in files),
             files=files,
         )

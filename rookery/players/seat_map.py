@@ -131,7 +131,10 @@ class Seating:
                 if name.kind not in ("policy", "league"):
                     continue
                 if name.name not in config.all_policies:
-                    raise UnknownName("policy", name.name, config.all_policies, f"(seat {seat})")
+                    known = ", ".join(config.all_policies)
+                    hint = f"Seat {seat}: the policies are {known}; other players have a kind, "
+                    hint += "like script:random."
+                    raise UnknownName("policy", name.name, config.all_policies, hint)
                 if name.kind == "policy":
                     live.setdefault(name.name, []).append(number)
                 if number not in held.setdefault(name.name, []):

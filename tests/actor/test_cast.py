@@ -136,13 +136,14 @@ def test_changed_seats_hold_from_the_next_episode_on_and_survive_a_restore() -> 
 def test_rating_games_are_of_two_and_everybody_gets_rated(references: int) -> None:
     members = [Member("league:main", PLAYER) for _ in range(4)]
     members += [Member("script:random", PLAYER, "script:random")] * references
-    cast = RatingCast(2, members, 8, load, np.random.default_rng(0))
+    cast = RatingCast(2, members, 8, load, np.random.default_rng(0), ["main"])
     names = [f"main@{i}" for i in range(9)]
+    files = {name: name for name in ["other@3", *names]}  # of another network: not to be seated
     met: Counter[str] = Counter()
 
     def news() -> Admitted:  # the least met are the least certain
         order = sorted(names, key=lambda name: met[name])
-        pools = LeaguePools(pools={}, rated=tuple(order[:4]), files={n: n for n in names})
+        pools = LeaguePools(pools={}, rated=("other@3", *order[:4]), files=files)
         return Admitted(WeightsVersion(1, 0), {}, pools)
 
     cast.refresh(news(), np.zeros((0, 2), np.int32))
@@ -153,3 +154,4 @@ def test_rating_games_are_of_two_and_everybody_gets_rated(references: int) -> No
     assert all(a != b for a, b in cast.seat(200).tolist())
     assert min(met[name] for name in names) > 40, met
     assert references == (met["script:random"] > 0)
+    assert not met["other@3"]

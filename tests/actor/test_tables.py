@@ -313,8 +313,10 @@ class WatchedCompiled:
 
 
 def _numpy(tree: Any) -> Any:
-    return {k: np.asarray(v) for k, v in tree.items()} if isinstance(tree, dict) else (
-        np.asarray(tree)
+    return (
+        {k: np.asarray(v) for k, v in tree.items()}
+        if isinstance(tree, dict)
+        else (np.asarray(tree))
     )
 
 
@@ -430,6 +432,7 @@ class Case:
     fragments: int = 4
     seed: int = 0
     late: bool = False  # script:random takes its time
+    forgets: bool = False  # the league drops its oldest snapshots
     kwargs: dict[str, Any] = field(default_factory=dict)
 
 
@@ -470,14 +473,15 @@ def order_of(name: str, actions: int) -> np.ndarray:
     return np.random.default_rng(int(name.partition("@")[2])).permutation(actions)
 
 
-def news(weights: Weights, fragment: int) -> Admitted:
-    """Each fragment has other weights and another league."""
+def news(weights: Weights, fragment: int, forgets: bool = False) -> Admitted:
+    """Each fragment has other weights and another league, which may forget its oldest."""
     number = 3 * fragment
     pools = {
         p: {f"{p}@{fragment}": 0.5, f"{p}@{fragment + 1}": 1.0, f"{p}@{fragment + 2}": 0.0}
         for p in weights.networks
     }
-    files = {name: f"file of {name}" for pool in pools.values() for name in pool}
+    kept = range(fragment if forgets else 0, fragment + 3)
+    files = {f"{p}@{i}": f"file of {p}@{i}" for p in pools for i in kept}
     return Admitted(
         WeightsVersion(1, number),
         {p: weights.of(p, number) for p in weights.networks},
@@ -587,7 +591,7 @@ class Play:
             fragment = len(self.played)
             if not self.compiled:
                 self.watched.fragment = fragment
-            self.played.append(self.rollout(news(self.weights, fragment)))
+            self.played.append(self.rollout(news(self.weights, fragment, self.case.forgets)))
         return self
 
     def close(self) -> None:
@@ -707,8 +711,10 @@ def drawn(players: list[str]) -> st.SearchStrategy[Any]:
 
 def _option(player: str, weight: float) -> dict[str, Any]:
     kind, _, name = player.partition(":")
-    return {"league": name, "weight": weight} if kind == "league" else (
-        {"player": player, "weight": weight}
+    return (
+        {"league": name, "weight": weight}
+        if kind == "league"
+        else ({"player": player, "weight": weight})
     )
 
 
@@ -753,28 +759,37 @@ def cases(draw: Any) -> Case:
         fragments=draw(st.integers(2, 6)),
         seed=draw(st.integers(0, 2**16)),
         late=draw(st.booleans()) and game in ("test-chances", "test-crowd"),
+        forgets=draw(st.booleans()),
     )
 
 
 some = settings(max_examples=15, deadline=None)
 plays = cases().map(evidence)
 
-COMPILED = (
-    {"*": "a"},
-    {"player_0": {"draw": [_option("a", 1), _option("league:a", 2), _option("b", 1)]}, "*": "b"},
-    {"*": {"draw": [_option(p, 1) for p in ("a", "league:a", "script:first-legal")]}},
-    {"player_*": {"draw": [_option("a", 3), _option("script:random", 1)]}},
-)
+SHARES = {"a": 0.5, "b": 0.15, "script:random": 0.35, "script:first-legal": 0.0}
+BY_SHARES = {"*": {"draw": [_option(player, 20 * share) for player, share in SHARES.items()]}}
+COMPILED = {
+    "shares": Case(PGX, BY_SHARES, rows=14, slots=32, fragments=8),
+    "league": Case(
+        PGX,
+        {
+            "player_0": {"draw": [_option("a", 1), _option("league:a", 2), _option("b", 1)]},
+            "*": {"draw": [_option(p, 1) for p in ("a", "league:a", "script:first-legal")]},
+        },
+        rows=14,
+        slots=4,
+        fragments=6,
+        forgets=True,
+    ),
+}
 
 
 @cache
-def compiled_evidence(number: int) -> Evidence:
-    found = evidence(Case(PGX, COMPILED[number], rows=14, slots=4, fragments=5, seed=number))
+def compiled_evidence(name: str) -> Evidence:
+    found = evidence(COMPILED[name])
     assert found.play.compiled
     return found
 
-
-compiled = pytest.mark.parametrize("number", range(len(COMPILED)))
 
 # --- the properties ------------------------------------------------------------------------------
 
@@ -982,9 +997,9 @@ def test_games_and_episodes_are_as_the_environment_saw_them(found: Evidence) -> 
     check_games(found)
 
 
-@compiled
-def test_a_compiled_table_plays_by_the_same_rules(number: int) -> None:
-    found = compiled_evidence(number)
+@pytest.mark.parametrize("name", COMPILED)
+def test_a_compiled_table_plays_by_the_same_rules(name: str) -> None:
+    found = compiled_evidence(name)
     for check in (
         check_actions,
         check_seating,
@@ -1020,23 +1035,20 @@ def test_the_plays_hold_every_case_that_matters() -> None:
                 seen["left early"] += bool(part.turns and part.ends and not over)
 
     look()
-    expected = "league behind waited held alone".split()
+    expected = ["league", "behind", "waited", "held", "alone"]
     expected += ["never acted", "over fragments", "paid early", "cut short", "left early"]
     assert all(seen[name] for name in expected), seen
 
 
 # --- draws ---------------------------------------------------------------------------------------
 
-SHARES = {"a": 0.5, "b": 0.15, "script:random": 0.35, "script:first-legal": 0.0}
 
-
-@pytest.mark.parametrize(
-    ("game", "slots", "fragments"), [("test-chances", 16, 12), (PGX, 32, 8)], ids=["chances", "pgx"]
-)
-def test_players_are_drawn_by_their_weights(game: str, slots: int, fragments: int) -> None:
-    everybody = {"draw": [_option(player, 20 * share) for player, share in SHARES.items()]}
-    kwargs = {} if game == PGX else {"longest": 3}
-    found = evidence(Case(game, {"*": everybody}, 16, slots, fragments, kwargs=kwargs))
+@pytest.mark.parametrize("game", ["test-chances", PGX])
+def test_players_are_drawn_by_their_weights(game: str) -> None:
+    if game == PGX:
+        found = compiled_evidence("shares")
+    else:
+        found = evidence(Case(game, BY_SHARES, 16, 16, 12, kwargs={"longest": 3}))
 
     games = [match for match in found.matches if match.closed is not None]
     assert len(games) > 200
@@ -1068,18 +1080,26 @@ ALL = {"draw": [_option(p, 1) for p in ("a", "b", "league:a", "script:random")]}
         (PGX, {"*": ALL}),
     ],
 )
-@pytest.mark.parametrize("before", [1, 3])
-def test_a_restored_rollout_goes_on_bit_for_bit(
-    game: str, seats: dict[str, Any], before: int
-) -> None:
-    if "*" not in seats:
-        seats = {**seats, "*": "script:random"}
-    first = Play(Case(game, seats, 12, 3, seed=1)).go(before)
+def test_a_restored_rollout_goes_on_bit_for_bit(game: str, seats: dict[str, Any]) -> None:
+    check_restored(game, {"*": "script:random", **seats})
+
+
+def test_a_snapshot_that_the_league_dropped_is_still_there_after_a_restore() -> None:
+    """It sits in a game that is not over."""
+    check_restored(TIC_TAC_TOE, {"player_1": "a", "player_2": "league:a"}, forgets=True)
+
+
+def check_restored(game: str, seats: dict[str, Any], forgets: bool = False) -> None:
+    first = Play(Case(game, seats, 12, 3, seed=1, forgets=forgets)).go(2)
+    while forgets and not _gone(first) and len(first.played) < 20:
+        first.go(1)
+    assert not forgets or _gone(first)
+    before = len(first.played)
     assert first.rollout.can_save
     state = {name: array.copy() for name, array in first.rollout.save().items()}
     first.go(3)
 
-    second = Play(Case(game, seats, 12, 3, seed=2))
+    second = Play(Case(game, seats, 12, 3, seed=2, forgets=forgets))
     second.played = first.played[:before]
     second.rollout.restore(state)
     second.go(3)
@@ -1092,6 +1112,13 @@ def test_a_restored_rollout_goes_on_bit_for_bit(
         assert _bytes(held.arrays()) == _bytes(second.rollout.held[policy].arrays())
     assert any(played.games for played in first.played[before:])
     assert _bytes(first.rollout.save()) == _bytes(second.rollout.save())
+
+
+def _gone(play: Play) -> set[str]:
+    """Snapshots at the tables that the league no longer has."""
+    pools = news(play.weights, len(play.played) - 1, play.case.forgets).pools
+    assert pools is not None
+    return {m.name for m in play.cast.members if "@" in m.name} - set(pools.files)
 
 
 def _all_bytes(experience: Experience) -> dict[str, Any]:
@@ -1166,20 +1193,55 @@ def test_a_function_that_names_somebody_new_later_is_refused() -> None:
 # --- late players --------------------------------------------------------------------------------
 
 
-def test_a_restart_forgets_what_late_players_were_asked() -> None:
+class Held:
+    """A late player that answers only what it is asked after `free`."""
+
+    kind = "script"
+
+    def __init__(self) -> None:
+        self.free = False
+        self.asked: list[tuple[Question, Future[Answer]]] = []
+
+    def ask(self, question: Question) -> Future[Answer]:
+        future: Future[Answer] = Future()
+        self.asked.append((question, future))
+        if self.free:
+            self._answer(question, future)
+        return future
+
+    def answer_all(self) -> None:
+        for question, future in self.asked:
+            self._answer(question, future)
+
+    def _answer(self, question: Question, future: Future[Answer]) -> None:
+        future.set_result(Answer(int(np.flatnonzero(question.mask)[0])))
+
+    def close(self) -> None:
+        self.asked = []
+
+
+def test_a_restart_forgets_what_late_players_were_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their answers were meant for games that are no more."""
-    case = Case("test-chances", {"red_0": "a", "*": "script:random"}, 20, 3, late=True)
-    play = Play(case)
-    try:
-        for seed in range(8):
-            play.rollout.restart(seed)
-            play.go(1)
-    finally:
-        play.close()
-    for step in play.steps:
-        for slot, seat in np.argwhere(step.turn & step.moved[:, None]).tolist():
-            mask = step.mask[seat]
-            assert mask is not None and mask[slot, step.actions[seat][slot]]
+    monkeypatch.setattr("rookery.actor.table.ALL_WAIT_S", 0.001)
+    play = Play(Case("test-chances", {"red_0": "a", "*": "script:random"}, 20))
+    player = Held()
+    next(m for m in play.cast.members if m.text == "script:random").player = player
+    for seed in range(6):
+        player.asked, player.free = [], False
+        play.rollout.restart(100 + seed)
+        play.go(1)
+        assert len(player.asked) == play.case.slots
+        player.answer_all()
+        player.asked, player.free = [], True
+        play.rollout.restart(seed)
+        play.watched.steps.clear()
+        play.go(1)
+
+        asked = {tuple(question.observation[""].tolist()) for question, _ in player.asked}
+        for step in play.steps:
+            for slot, seat in np.argwhere(step.turn & step.moved[:, None]).tolist():
+                if step.sitting[slot][seat] == "script:random":
+                    assert tuple(step.seen[seat][""][slot].tolist()) in asked
 
 
 # --- seats of different spaces -------------------------------------------------------------------
