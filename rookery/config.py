@@ -299,9 +299,7 @@ class RunConfig(_Part):
     @property
     def all_policies(self) -> dict[str, PolicyConfig]:
         """Every policy, whole; the first is the one that a run is judged by."""
-        return self.policies or {
-            MAIN: PolicyConfig(algorithm=self.algorithm, network=self.network)
-        }
+        return self.policies or {MAIN: PolicyConfig(algorithm=self.algorithm, network=self.network)}
 
     @property
     def learning(self) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from rookery.envs.registry import describe, make
 from rookery.errors import InputError, RookeryError, UnknownName
 from rookery.ladder import games_of, ladder_text, matches
 from rookery.league.ratings import Ratings
-from rookery.matches import match_cast, PlayedGame, Tally, make_side, play_games, play_match, tally
+from rookery.matches import PlayedGame, Tally, make_side, match_cast, play_games, play_match, tally
 from rookery.messages import MatchPlayed
 
 GAME = "rookery.testing.games:DwindlingGame"  # three seats with spaces of their own

@@ -439,7 +439,8 @@ class Run:
     def start_actor(self) -> None:
         self.born += 1
         actor = ActorId(self.born, 1)
-        self.actors.append(Life(ActorPost(self.bus, "r", ["main"], ["main"], actor, ["player_0"], 0.0)))
+        post = ActorPost(self.bus, "r", ["main"], ["main"], actor, ["player_0"], 0.0)
+        self.actors.append(Life(post))
 
     def kill(self, life: Life) -> None:
         self.actors.remove(life)
