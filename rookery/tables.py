@@ -6,7 +6,7 @@ JAX function; otherwise the same turns are taken step by step. That is decided h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,8 +90,9 @@ def is_solo(seating: Seating) -> bool:
 def check_players(config: RunConfig, seating: Seating, home: Home) -> None:
     """Make every player once, so that whoever can't play is refused before a run exists."""
     dealer = Dealer(config, seating, home, "")
-    for text, seat in seating.others.items():
-        _close(dealer.members(text, seating.spec.seats[seat], seat))
+    for text in seating.others:
+        for spec, seats in dealer._spaces(seating, text).items():
+            _close(dealer.members(text, spec, list(seating.spec.seats)[min(seats)]))
     if seating.has_league:
         for text in config.league.reference:
             _close(dealer.members(PlayerName.parse(text).text, *_first_seat(seating)))
@@ -132,19 +133,34 @@ class Dealer:
     def _draw(self) -> Any:
         return None if self.xp is np else draw_jax
 
-    def all_members(self, seating: Seating, known: set[str]) -> list[Member]:
+    def all_members(self, seating: Seating, known: Sequence[Member] = ()) -> list[Member]:
         """The members that a seat map names, but for those that are known."""
-        found = []
+        found: list[Member] = []
         policies = [p for p in self.config.all_policies if p in seating.live]
         ordered = [*policies, *(t for t in seating.map.options if t not in policies)]
         for text in ordered:
-            if text in known:
-                continue
-            seat = next(s for s in seating.spec.seats if text in seating.map.options_of(s))
-            found += self.members(text, seating.spec.seats[seat], seat)
+            for spec, seats in self._spaces(seating, text).items():
+                if any(member.text == text and member.seats & seats for member in known):
+                    continue
+                named = self.members(text, spec, list(seating.spec.seats)[min(seats)])
+                for member in named:
+                    member.seats = frozenset(seats)
+                found += named
         return found
 
-    def recast(self, changed: SeatsChanged, known: set[str]) -> tuple[SeatMap, list[Member]]:
+    def _spaces(self, seating: Seating, text: str) -> dict[SeatSpec, set[int]]:
+        """The distinct spaces of the seats where a player may sit, each with all seats of them."""
+        seats = seating.spec.seats
+        wanted = {seats[seat] for seat in seats if text in seating.map.options_of(seat)}
+        return {
+            spec: {number for number, other in enumerate(seats.values()) if other == spec}
+            for spec in seats.values()
+            if spec in wanted
+        }
+
+    def recast(
+        self, changed: SeatsChanged, known: Sequence[Member]
+    ) -> tuple[SeatMap, list[Member]]:
         seating = reseated(self.config, self.seating, changed.seats)
         return seating.map, self.all_members(seating, known)
 
@@ -190,7 +206,7 @@ def make_rollout(
     games = config.league.games_per_draw
     cast = TrainingCast(
         seating.map,
-        dealer.all_members(seating, set()),
+        dealer.all_members(seating),
         games,
         load,
         seeds.generator(config.seed, "seats", *actor, 0),

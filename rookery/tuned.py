@@ -16,9 +16,14 @@ _BOARD: dict[str, Any] = {  # small boards, won or lost at the end
         "epochs": 2,
         "minibatch_size": 2048,
         "gamma": 1.0,
-        "entropy_coef": 0.01,
+        "entropy_coef": 0.03,
     },
-    "network": {"hidden": [128, 128], "activation": "relu"},
+    "network": {
+        "encoder": "board",
+        "encoder_hidden": [128, 128],
+        "hidden": [],
+        "activation": "relu",
+    },
 }
 _TIC_TAC_TOE = {**_BOARD, "league": {"reference": ["script:random", "script:perfect"]}}
 _CONNECT_FOUR = {**_BOARD, "league": {"reference": ["script:random", "script:minimax?depth=2"]}}

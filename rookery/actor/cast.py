@@ -9,7 +9,7 @@ changes in the middle of a game, and each draw weighs the same in games.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -35,6 +35,8 @@ class Member:
     name: str = ""  # who it is now: "main", "main@340"; "": a league's place not yet filled
     arrays: Arrays = field(default_factory=dict)  # a snapshot's; a policy's come with each rollout
     policy: str = ""  # the live policy that it is, if it is one
+    file: str = ""  # where a snapshot's weights are
+    seats: frozenset[int] = frozenset()  # the seats whose spaces it was made for; empty: all
 
     @property
     def late(self) -> bool:
@@ -102,8 +104,9 @@ class Places:
             or (self.served[i] >= self._games_per_draw and self.numbers[i] not in busy)
         ]
 
-    def fill(self, place: int, name: str, arrays: Arrays) -> None:
-        self.members[place].name, self.members[place].arrays = name, arrays
+    def fill(self, place: int, name: str, file: str, arrays: Arrays) -> None:
+        member = self.members[place]
+        member.name, member.file, member.arrays = name, file, arrays
         self.served[place], self.filled[place] = 0, max(self.filled) + 1
 
     def save(self) -> list[list[int]]:
@@ -113,7 +116,7 @@ class Places:
         self.served, self.filled = (list(numbers) for numbers in saved)
 
 
-Recast = Callable[[SeatsChanged, set[str]], tuple[SeatMap, list[Member]]]
+Recast = Callable[[SeatsChanged, Sequence[Member]], tuple[SeatMap, list[Member]]]
 """A changed seat map, and the members that it names beside those there are."""
 
 
@@ -138,7 +141,6 @@ class TrainingCast:
         self._games_per_draw = games_per_draw
         self._revision = 0  # of the seat map
         self._seats: dict[str, Any] | None = None  # as it was changed, if ever
-        self._files: Mapping[str, str] = {}
         self._sort_members()
 
     def _sort_members(self) -> None:
@@ -155,11 +157,13 @@ class TrainingCast:
         seated = np.empty_like(drawn)
         for number, text in enumerate(self.map.options):
             at = drawn == number
-            pool = self.places.get(text.removeprefix("league:")) if "league:" in text else None
-            if pool is None:
-                seated[at] = self._by_text[text][0][0]
-            else:
+            if text.startswith("league:"):
+                pool = self.places[text.removeprefix("league:")]
                 seated[at] = self._rng.choice(pool.open, int(at.sum()))
+                continue
+            for seat in np.flatnonzero(at.any(0)).tolist():
+                fits = (n for n, m in self._by_text[text] if not m.seats or seat in m.seats)
+                seated[at[:, seat], seat] = next(fits)
         return seated
 
     def began(self, sitting: np.ndarray) -> None:
@@ -179,9 +183,8 @@ class TrainingCast:
                 shares = np.array(list(weights.values()))
                 drawn = self._rng.choice(len(shares), p=shares / shares.sum())
                 name = list(weights)[int(drawn)]
-                places.fill(place, name, self._load(pools.files[name]))
+                places.fill(place, name, pools.files[name], self._load(pools.files[name]))
                 self.changes += 1
-        self._files = pools.files
         return joined
 
     def _remap(self, changed: SeatsChanged) -> bool:
@@ -189,21 +192,19 @@ class TrainingCast:
         if changed.revision <= self._revision:
             return False
         self._revision, self._seats = changed.revision, changed.seats
-        self.map, fresh = self._recast(changed, {m.text for m in self.members})
+        self.map, fresh = self._recast(changed, self.members)
         self.members += fresh
         self._sort_members()
         return bool(fresh)
 
     def save(self) -> Arrays:
-        named = {m.name: self._files.get(m.name, "") for m in self.members if m.name}
         return _json_arrays(
             {
                 "rng": self._rng.bit_generator.state,
                 "episode": self.episode,
                 "revision": self._revision,
                 "seats": self._seats,
-                "names": [m.name for m in self.members],
-                "files": named,
+                "names": [(m.name, m.file) for m in self.members],
                 "places": {p: places.save() for p, places in self.places.items()},
             }
         )
@@ -211,12 +212,12 @@ class TrainingCast:
     def restore(self, state: Arrays) -> None:
         saved = _from_json_arrays(state)
         self._rng.bit_generator.state = saved["rng"]
-        self.episode, self._files = saved["episode"], saved["files"]
+        self.episode = saved["episode"]
         if saved["seats"] is not None:
             self._remap(SeatsChanged(revision=saved["revision"], seats=saved["seats"]))
         for policy, places in self.places.items():
             places.restore(saved["places"][policy])
-        _recall(self.members, saved["names"], self._files, self._load)
+        _recall(self.members, saved["names"], self._load)
         self.changes += 1
 
 
@@ -240,7 +241,6 @@ class RatingCast:
         self.changes = 0
         self._seats, self._rng, self._load = seats, rng, load
         self._policies = tuple(policies)  # whose snapshots the places can play
-        self._files: Mapping[str, str] = {}
         snapshots = [(i, m) for i, m in enumerate(self.members) if m.text.startswith("league:")]
         self.places = Places(snapshots, games_per_draw, least_open=2)
         self._reference = [
@@ -281,18 +281,15 @@ class RatingCast:
                 continue
             rated = place < (len(self.places.members) + 1) // 2 and wanted
             name = wanted[0] if rated else others[int(self._rng.integers(len(others)))]
-            self.places.fill(place, name, self._load(pools.files[name]))
+            self.places.fill(place, name, pools.files[name], self._load(pools.files[name]))
             self.changes += 1
-        self._files = pools.files
         return False
 
     def save(self) -> Arrays:
-        named = {m.name: self._files.get(m.name, "") for m in self.members if m.name}
         return _json_arrays(
             {
                 "rng": self._rng.bit_generator.state,
-                "names": [m.name for m in self.members],
-                "files": named,
+                "names": [(m.name, m.file) for m in self.members],
                 "places": self.places.save(),
             }
         )
@@ -300,9 +297,8 @@ class RatingCast:
     def restore(self, state: Arrays) -> None:
         saved = _from_json_arrays(state)
         self._rng.bit_generator.state = saved["rng"]
-        self._files = saved["files"]
         self.places.restore(saved["places"])
-        _recall(self.members, saved["names"], self._files, self._load)
+        _recall(self.members, saved["names"], self._load)
         self.changes += 1
 
 
@@ -334,13 +330,11 @@ class FixedCast:
         """There is nothing to go on from."""
 
 
-def _recall(
-    members: Sequence[Member], names: Sequence[str], files: Mapping[str, str], load: Load
-) -> None:
-    for member, name in zip(members, names, strict=True):
-        member.name = name
-        if member.text.startswith("league:") and name:
-            member.arrays = load(files[name])
+def _recall(members: Sequence[Member], names: Sequence[tuple[str, str]], load: Load) -> None:
+    for member, (name, file) in zip(members, names, strict=True):
+        member.name, member.file = name, file
+        if file:
+            member.arrays = load(file)
 
 
 def _json_arrays(value: Any) -> Arrays:

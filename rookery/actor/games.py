@@ -46,7 +46,7 @@ class GameBook:
                 policy = self.members[number].policy
                 if policy:
                     ended = Episode(self.seats[seat], totals[i][seat], lengths[i])
-                    self._episodes[policy].append(ended)
+                    self._episodes.setdefault(policy, []).append(ended)
             names = tuple([self.members[number].name for number in numbers])
             if names.count(names[0]) < len(names):  # a game against oneself says nothing
                 if any(resigned[i]):  # whoever gave up has lost, whatever the totals say

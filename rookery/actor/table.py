@@ -54,6 +54,7 @@ class Table:
 
     def restart(self, seed: int) -> None:
         """New episodes in every slot."""
+        self._asked = {}  # what comes back for the old ones is for nobody
         self._busy("reset")
         self.views: dict[str, SeatView] = self.env.reset(seed)
         self._busy("")

@@ -150,14 +150,10 @@ class Seating:
         return len(self.spec.seats) > 1 and (named or not self.spec.simultaneous)
 
     @property
-    def others(self) -> dict[str, str]:
-        """Players that are neither policies nor leagues -> a seat where each may sit."""
-        found: dict[str, str] = {}
-        for seat in self.spec.seats:
-            for text in self.map.options_of(seat):
-                if PlayerName.parse(text).kind not in ("policy", "league"):
-                    found.setdefault(text, seat)
-        return found
+    def others(self) -> list[str]:
+        """Players that are neither policies nor leagues."""
+        kinds = ("policy", "league")
+        return [text for text in self.map.options if PlayerName.parse(text).kind not in kinds]
 
 
 def import_function(path: str) -> SeatFunction:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -29,10 +30,10 @@ def admitted(weights: dict[str, float], seats: SeatsChanged | None = None) -> Ad
     return Admitted(WeightsVersion(1, 0), {}, pools, seats)
 
 
-def recast(changed: SeatsChanged, known: set[str]) -> tuple[SeatMap, list[Member]]:
-    seats = ("a", "b")
+def recast(changed: SeatsChanged, known: Sequence[Member]) -> tuple[SeatMap, list[Member]]:
+    seats, texts = ("a", "b"), {member.text for member in known}
     return SeatMap(seats, {s: [(changed.seats[s], 1.0)] for s in seats}), [
-        Member(t, PLAYER, t) for t in dict.fromkeys(changed.seats.values()) if t not in known
+        Member(t, PLAYER, t) for t in dict.fromkeys(changed.seats.values()) if t not in texts
     ]
 
 
