@@ -50,8 +50,15 @@ def build(*layers: Layer) -> RunConfig:
 
 
 def self_play(policy: str = MAIN) -> dict[str, Any]:
-    """The seats of `--self-play`: mostly the policy itself, now and then one of its past selves."""
-    options = [{"player": policy, "weight": 0.8}, {"league": policy, "weight": 0.2}]
+    """The seats of `--self-play`: mostly the policy itself, now and then one of its past selves.
+
+    A little random play keeps it able to punish moves that neither of them would make.
+    """
+    options = [
+        {"player": policy, "weight": 0.75},
+        {"league": policy, "weight": 0.2},
+        {"player": "script:random", "weight": 0.05},
+    ]
     return {"seats": {"*": {"draw": options}}}
 
 

@@ -211,6 +211,7 @@ def make_rollout(
         load,
         seeds.generator(config.seed, "seats", *actor, 0),
         dealer.recast,
+        _blocks(config),
     )
     found = layouts(config, seating)
     training = _tables(config, seating, cast, found, actor, 0, config.actors.envs_per_actor, busy)
@@ -229,6 +230,13 @@ def make_rollout(
     )
     rating = _tables(config, seating, rating_cast, {}, actor, 1, rules.rating_slots, busy)
     return WithRatings(training, rating, rules.rating_every, len(references))
+
+
+def _blocks(config: RunConfig) -> int:
+    """Blocks of two places each, where slots and places can be shared out evenly."""
+    places, slots = config.actors.opponents_per_actor, config.actors.envs_per_actor
+    blocks = max(1, places // 2)
+    return blocks if places % blocks == 0 and slots % blocks == 0 else 1
 
 
 def _alike(config: RunConfig, seating: Seating) -> list[str]:

@@ -3,7 +3,8 @@
 A member is one player that may be seated. A policy that learns is one, with the weights of the
 moment; so is each script and engine; a league has a few, each a snapshot that was drawn from it. A
 snapshot plays `games_per_draw` games and is then replaced, once its last game is over: nobody
-changes in the middle of a game, and each draw weighs the same in games.
+changes in the middle of a game, and each draw weighs the same in games. Slots are grouped in blocks
+with a few places each, so that a compiled rollout asks each slot's few snapshots, not all of them.
 """
 
 from __future__ import annotations
@@ -48,9 +49,10 @@ class Cast(Protocol):
 
     members: list[Member]
     changes: int  # grows whenever some member's weights changed
+    blocks: int  # slot s plays only a league's places of block s % blocks
 
-    def seat(self, count: int) -> np.ndarray:
-        """(count, seats) numbers of members, for that many new episodes."""
+    def seat(self, slots: np.ndarray) -> np.ndarray:
+        """(episodes, seats) numbers of members, for a new episode in each of these slots."""
         ...
 
     def began(self, sitting: np.ndarray) -> None:
@@ -94,6 +96,11 @@ class Places:
             fresh = sorted(filled, key=lambda i: -self.filled[i])[: self._least_open]
         return [self.numbers[i] for i in fresh]
 
+    def count(self, sitting: np.ndarray) -> None:
+        """These episodes have begun."""
+        for place, number in enumerate(self.numbers):
+            self.served[place] += int((sitting == number).any(-1).sum())
+
     def vacate(self, sitting: np.ndarray) -> list[int]:
         """Places that may be filled anew: empty, or done and in no game."""
         busy = set(np.unique(sitting).tolist()) if sitting.size else set()
@@ -131,12 +138,13 @@ class TrainingCast:
         load: Load,
         rng: np.random.Generator,
         recast: Recast,
+        blocks: int = 1,
     ) -> None:
         self.members = list(members)
-        self.changes = 0
+        self.changes, self.blocks = 0, blocks
         self.map = seat_map
         self.episode = 0
-        self.places: dict[str, Places] = {}  # by the policy whose snapshots they hold
+        self.places: dict[str, list[Places]] = {}  # policy -> of its snapshots, block by block
         self._rng, self._load, self._recast = rng, load, recast
         self._games_per_draw = games_per_draw
         self._revision = 0  # of the seat map
@@ -150,16 +158,19 @@ class TrainingCast:
         for text, found in self._by_text.items():
             policy = text.removeprefix("league:")
             if policy != text and policy not in self.places:
-                self.places[policy] = Places(found, self._games_per_draw)
+                each = len(found) // self.blocks
+                parts = [found[i * each : (i + 1) * each] for i in range(self.blocks)]
+                self.places[policy] = [Places(part, self._games_per_draw) for part in parts]
 
-    def seat(self, count: int) -> np.ndarray:
-        drawn = self.map.draw(self._rng, self.episode, count)
+    def seat(self, slots: np.ndarray) -> np.ndarray:
+        drawn = self.map.draw(self._rng, self.episode, len(slots))
         seated = np.empty_like(drawn)
         for number, text in enumerate(self.map.options):
             at = drawn == number
             if text.startswith("league:"):
-                pool = self.places[text.removeprefix("league:")]
-                seated[at] = self._rng.choice(pool.open, int(at.sum()))
+                for block, pool in enumerate(self.places[text.removeprefix("league:")]):
+                    here = at & (slots % self.blocks == block)[:, None]
+                    seated[here] = self._rng.choice(pool.open, int(here.sum()))
                 continue
             for seat in np.flatnonzero(at.any(0)).tolist():
                 fits = (n for n, m in self._by_text[text] if not m.seats or seat in m.seats)
@@ -168,23 +179,23 @@ class TrainingCast:
 
     def began(self, sitting: np.ndarray) -> None:
         self.episode += len(sitting)
-        for pool in self.places.values():
-            for place, number in enumerate(pool.numbers):
-                pool.served[place] += int((sitting == number).any(-1).sum())
+        for pool in (pool for blocks in self.places.values() for pool in blocks):
+            pool.count(sitting)
 
     def refresh(self, admitted: Admitted, sitting: np.ndarray) -> bool:
         joined = admitted.seats is not None and self._remap(admitted.seats)
         pools = admitted.pools
         if pools is None:
             return joined
-        for policy, places in self.places.items():
+        for policy, blocks in self.places.items():
             weights = pools.pools.get(policy, {})
-            for place in places.vacate(sitting) if weights else ():
-                shares = np.array(list(weights.values()))
-                drawn = self._rng.choice(len(shares), p=shares / shares.sum())
-                name = list(weights)[int(drawn)]
-                places.fill(place, name, pools.files[name], self._load(pools.files[name]))
-                self.changes += 1
+            for places in blocks if weights else ():
+                for place in places.vacate(sitting):
+                    shares = np.array(list(weights.values()))
+                    drawn = self._rng.choice(len(shares), p=shares / shares.sum())
+                    name = list(weights)[int(drawn)]
+                    places.fill(place, name, pools.files[name], self._load(pools.files[name]))
+                    self.changes += 1
         return joined
 
     def _remap(self, changed: SeatsChanged) -> bool:
@@ -205,7 +216,7 @@ class TrainingCast:
                 "revision": self._revision,
                 "seats": self._seats,
                 "names": [(m.name, m.file) for m in self.members],
-                "places": {p: places.save() for p, places in self.places.items()},
+                "places": {p: [each.save() for each in b] for p, b in self.places.items()},
             }
         )
 
@@ -215,8 +226,9 @@ class TrainingCast:
         self.episode = saved["episode"]
         if saved["seats"] is not None:
             self._remap(SeatsChanged(revision=saved["revision"], seats=saved["seats"]))
-        for policy, places in self.places.items():
-            places.restore(saved["places"][policy])
+        for policy, blocks in self.places.items():
+            for places, kept in zip(blocks, saved["places"][policy], strict=True):
+                places.restore(kept)
         _recall(self.members, saved["names"], self._load)
         self.changes += 1
 
@@ -238,7 +250,7 @@ class RatingCast:
         policies: Sequence[str],
     ) -> None:
         self.members = list(members)
-        self.changes = 0
+        self.changes, self.blocks = 0, 1
         self._seats, self._rng, self._load = seats, rng, load
         self._policies = tuple(policies)  # whose snapshots the places can play
         snapshots = [(i, m) for i, m in enumerate(self.members) if m.text.startswith("league:")]
@@ -254,10 +266,10 @@ class RatingCast:
     def _present(self) -> list[int]:
         return [*self.places.open, *self._reference]
 
-    def seat(self, count: int) -> np.ndarray:
+    def seat(self, slots: np.ndarray) -> np.ndarray:
         """Each row seats two players in alternation over the seats, one of them under rating."""
         present = self._present()
-        seated = np.empty((count, self._seats), np.int32)
+        seated = np.empty((len(slots), self._seats), np.int32)
         for row in seated:
             first = int(self._rng.choice(self.places.open or present))
             second = int(self._rng.choice([m for m in present if m != first]))
@@ -266,8 +278,7 @@ class RatingCast:
         return seated
 
     def began(self, sitting: np.ndarray) -> None:
-        for place, number in enumerate(self.places.numbers):
-            self.places.served[place] += int((sitting == number).any(-1).sum())
+        self.places.count(sitting)
 
     def refresh(self, admitted: Admitted, sitting: np.ndarray) -> bool:
         pools = admitted.pools
@@ -312,10 +323,10 @@ class FixedCast:
                 self.members.append(member)
         numbers = {id(member): number for number, member in enumerate(self.members)}
         self._row = np.array([numbers[id(member)] for member in sitting], np.int32)
-        self.changes = 0
+        self.changes, self.blocks = 0, 1
 
-    def seat(self, count: int) -> np.ndarray:
-        return np.tile(self._row, (count, 1))
+    def seat(self, slots: np.ndarray) -> np.ndarray:
+        return np.tile(self._row, (len(slots), 1))
 
     def began(self, sitting: np.ndarray) -> None:
         """Nobody is replaced, so nothing is counted."""

@@ -54,13 +54,13 @@ class CompiledTableRollout:
         self._compile()
 
     def _compile(self) -> None:
-        self._players = _Players(self.cast.members)
+        self._players = _Players(self.cast.members, self.cast.blocks)
         self._scan = jax.jit(self._play)
 
     def restart(self, seed: int) -> None:
         self._key, key = jax.random.split(jax.random.key(seed))
         state, seen = self._reset(key)
-        sitting = self.cast.seat(self.slots)
+        sitting = self.cast.seat(np.arange(self.slots))
         self.cast.began(sitting)
         shape = sitting.shape
         self._carry = (
@@ -77,7 +77,7 @@ class CompiledTableRollout:
         if self._carry is None:
             self.restart(self._seed)
         self._key, key = jax.random.split(self._key)
-        coming = self.cast.seat(self.slots * self._coming)
+        coming = self.cast.seat(np.repeat(np.arange(self.slots), self._coming))
         coming = coming.reshape(self.slots, self._coming, len(self.seats))
         self._carry, rows = self._scan(
             admitted.arrays, self._frozen(), self._carry, jnp.asarray(coming), key
@@ -221,8 +221,8 @@ class CompiledTableRollout:
 class _Players:
     """The members' decisions as one function of who sits where."""
 
-    def __init__(self, members: list[Member]) -> None:
-        self.members = list(members)
+    def __init__(self, members: list[Member], blocks: int) -> None:
+        self.members, self.blocks = list(members), blocks
 
     def number(self, policy: str) -> int:
         return next(i for i, m in enumerate(self.members) if m.policy == policy)
@@ -248,14 +248,8 @@ class _Players:
             if member.text.startswith("league:"):
                 count = sum(m.text == member.text for m in self.members)
 
-                def play(weights: Any, key: Any, player: Any = player) -> Any:
-                    found = player.act(weights, seen.observation, seen.mask, {}, key)
-                    return found.to_environment, found.log_prob
-
-                every = jax.vmap(play)(frozen[member.text], jax.random.split(own, count))
-                place = jnp.clip(who - number, 0, count - 1)
+                chosen = self._league(player, frozen[member.text], count, who - number, seen, own)
                 mine = (who >= number) & (who < number + count)
-                chosen = [x[place, jnp.arange(x.shape[1])] for x in every]
             else:
                 count = 1
                 weights = arrays[member.policy] if member.policy else member.arrays
@@ -268,6 +262,29 @@ class _Players:
                 log_prob = jnp.where(mine, chosen[1], log_prob)
             number += count
         return action, log_prob
+
+    def _league(
+        self, player: Any, weights: Any, count: int, place: Any, seen: Any, key: Any
+    ) -> list[Any]:
+        """What the snapshot in each slot's place decides, asking only those of the slot's block."""
+        blocks, each = self.blocks, count // self.blocks
+
+        def apart(x: Any) -> Any:  # (slots, ...) -> (blocks, slots of it, ...)
+            return x.reshape(-1, blocks, *x.shape[1:]).swapaxes(0, 1)
+
+        def play(weights: Any, observation: Any, mask: Any, key: Any) -> Any:
+            found = player.act(weights, observation, mask, {}, key)
+            return found.to_environment, found.log_prob
+
+        seen_apart = jax.tree.map(apart, (seen.observation, seen.mask))
+        weights = jax.tree.map(lambda x: x.reshape(blocks, each, *x.shape[1:]), weights)
+        keys = jax.random.split(key, (blocks, each))
+        of_block: Any = jax.vmap(play, in_axes=(0, None, None, 0))
+        all_blocks: Any = jax.vmap(of_block)
+        every = all_blocks(weights, *seen_apart, keys)  # (blocks, each, slots of it)
+        own = apart(place % each)  # where the place is this league's
+        chosen = [jnp.take_along_axis(x, own[:, None], axis=1)[:, 0] for x in every]
+        return [x.swapaxes(0, 1).reshape(-1) for x in chosen]
 
 
 def _under(state: Arrays, prefix: str) -> Arrays:

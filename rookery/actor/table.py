@@ -59,7 +59,7 @@ class Table:
         self.views: dict[str, SeatView] = self.env.reset(seed)
         self._busy("")
         shape = (self.env.slots, len(self.seats))
-        self.sitting = self.cast.seat(self.env.slots)
+        self.sitting = self.cast.seat(np.arange(self.env.slots))
         self.cast.began(self.sitting)
         self.acted = np.zeros(shape, np.bool_)  # in this episode
         self.unclaimed = np.zeros(shape)  # reward before the first turn of the episode
@@ -180,7 +180,7 @@ class Table:
         fresh = np.flatnonzero(moved.reset)
         if len(fresh):
             self.sitting = self.sitting.copy()
-            self.sitting[fresh] = self.cast.seat(len(fresh))
+            self.sitting[fresh] = self.cast.seat(fresh)
             self.cast.began(self.sitting[fresh])
             self.acted[fresh], self.unclaimed[fresh] = False, 0.0
 

@@ -37,7 +37,9 @@ def recast(changed: SeatsChanged, known: Sequence[Member]) -> tuple[SeatMap, lis
     ]
 
 
-def training_cast(places: int = 3, games_per_draw: int = 10, seed: int = 0) -> TrainingCast:
+def training_cast(
+    places: int = 4, games_per_draw: int = 10, seed: int = 0, blocks: int = 2
+) -> TrainingCast:
     seat_map = SeatMap(
         ("a", "b"),
         {"a": [("main", 1.0)], "b": [("league:main", 0.75), ("script:random", 0.25)]},
@@ -48,7 +50,7 @@ def training_cast(places: int = 3, games_per_draw: int = 10, seed: int = 0) -> T
         Member("script:random", PLAYER, "script:random"),
     ]
     rng = np.random.default_rng(seed)
-    return TrainingCast(seat_map, members, games_per_draw, load, rng, recast)
+    return TrainingCast(seat_map, members, games_per_draw, load, rng, recast, blocks)
 
 
 class Slots:
@@ -56,7 +58,7 @@ class Slots:
 
     def __init__(self, cast: Any, count: int, seed: int = 1) -> None:
         self.cast, self.rng = cast, np.random.default_rng(seed)
-        self.sitting = cast.seat(count)
+        self.sitting = cast.seat(np.arange(count))
         cast.began(self.sitting)
         self.met: Counter[str] = Counter()
         self.names = self._names()
@@ -68,16 +70,20 @@ class Slots:
         """A fragment: the cast may change its members, some games end, others begin."""
         self.cast.refresh(news, self.sitting)
         assert self._names() == self.names, "somebody changed in the middle of a game"
+        for slot, row in enumerate(self.sitting[:, 1] - 1 if self.cast.blocks > 1 else ()):
+            block = row // (4 // self.cast.blocks)  # places are members 1 to 4
+            assert row >= 4 or block == slot % self.cast.blocks, "a place of another block"
         over = np.flatnonzero(self.rng.random(len(self.sitting)) < 0.4)
         for slot in over:
             self.met.update(set(self.names[slot]))
-        self.sitting[over] = self.cast.seat(len(over))
+        self.sitting[over] = self.cast.seat(over)
         self.cast.began(self.sitting[over])
         self.names = self._names()
 
 
-def test_nobody_changes_in_a_game_and_snapshots_are_met_by_their_weights() -> None:
-    cast = training_cast()
+@pytest.mark.parametrize("blocks", [1, 2, 4])
+def test_nobody_changes_in_a_game_and_snapshots_are_met_by_their_weights(blocks: int) -> None:
+    cast = training_cast(blocks=blocks)
     weights = {"main@1": 0.2, "main@2": 0.3, "main@3": 0.5}
     cast.refresh(admitted(weights), np.zeros((0, 2), np.int32))
     slots = Slots(cast, 8)
@@ -102,7 +108,7 @@ def test_saved_and_restored_it_goes_on_as_if_nothing_had_happened() -> None:
     news = admitted({"main@1": 0.5, "main@2": 0.5})
     first = training_cast()
     first.refresh(news, np.zeros((0, 2), np.int32))
-    first.began(first.seat(20))
+    first.began(first.seat(np.arange(20)))
     second = training_cast(seed=9)
     second.restore(first.save())
 
@@ -113,24 +119,24 @@ def test_saved_and_restored_it_goes_on_as_if_nothing_had_happened() -> None:
         assert {n: a.tobytes() for n, a in mine.arrays.items()} == {
             n: a.tobytes() for n, a in theirs.arrays.items()
         }
-    np.testing.assert_array_equal(first.seat(100), second.seat(100))
+    np.testing.assert_array_equal(first.seat(np.arange(100)), second.seat(np.arange(100)))
 
 
 def test_changed_seats_hold_from_the_next_episode_on_and_survive_a_restore() -> None:
     cast = training_cast()
     cast.refresh(admitted({"main@1": 1.0}), np.zeros((0, 2), np.int32))
-    before = cast.seat(4)
+    before = cast.seat(np.arange(4))
     change = SeatsChanged(revision=1, seats={"a": "script:first-legal", "b": "main"})
 
     assert cast.refresh(admitted({"main@1": 1.0}, change), before)
     assert not cast.refresh(admitted({"main@1": 1.0}, change), before)  # the same news again
 
-    after = [[cast.members[n].name for n in row] for row in cast.seat(3).tolist()]
+    after = [[cast.members[n].name for n in row] for row in cast.seat(np.arange(3)).tolist()]
     assert after == [["script:first-legal", "main"]] * 3
     again = training_cast()
     again.restore(cast.save())
     assert [m.text for m in again.members] == [m.text for m in cast.members]
-    np.testing.assert_array_equal(again.seat(5), cast.seat(5))
+    np.testing.assert_array_equal(again.seat(np.arange(5)), cast.seat(np.arange(5)))
 
 
 @pytest.mark.parametrize("references", [0, 1])
@@ -152,7 +158,7 @@ def test_rating_games_are_of_two_and_everybody_gets_rated(references: int) -> No
     for _ in range(300):
         slots.round(news())
         met = slots.met
-    assert all(a != b for a, b in cast.seat(200).tolist())
+    assert all(a != b for a, b in cast.seat(np.arange(200)).tolist())
     assert min(met[name] for name in names) > 40, met
     assert references == (met["script:random"] > 0)
     assert not met["other@3"]
