@@ -37,14 +37,16 @@ check: $(VENV)/.test-stamp
 	$(BIN)/lint-imports
 
 test: check
+	@sh tests/system_parts.sh
 	$(BIN)/python -m pytest -n $(TEST_WORKERS)
 
 soak: $(VENV)/.test-stamp
 	$(BIN)/python -m pytest --soak -m soak -s
 
-bench: $(VENV)/.run-stamp
+bench: $(VENV)/.test-stamp
 	$(BIN)/python benchmarks/bus.py
 	$(BIN)/python benchmarks/learner.py
+	$(BIN)/python benchmarks/selfplay.py
 	$(BIN)/python benchmarks/versus.py
 
 clean:

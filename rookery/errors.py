@@ -13,7 +13,8 @@ RookeryError
 ├── StoreError             a checkpoint store cannot be read or written
 │   └── DamagedCheckpoint  a checkpoint whose content does not match its manifest
 ├── EnvironmentFailed      an environment raised, or hung past its deadline
-├── MaskError              a seat was offered no legal action
+├── MaskError              a seat was offered no legal action, or was about to play an illegal one
+├── MoveFailed             a late player gave no move and its fallback is to stop (players/late.py)
 └── StalenessError         a fragment reached the learner later than the bound allows
 """
 
@@ -106,7 +107,7 @@ class EnvironmentFailed(RookeryError):
 
 
 class MaskError(RookeryError):
-    """A seat was offered no legal action."""
+    """A seat was offered no legal action, or an illegal one was about to be played."""
 
 
 class StalenessError(RookeryError):
