@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import psutil
 import pytest
 
 import rookery
@@ -18,6 +23,10 @@ from rookery.ladder import games_of, ladder_text, matches
 from rookery.league.ratings import Ratings
 from rookery.matches import PlayedGame, Tally, make_side, match_cast, play_games, play_match, tally
 from rookery.messages import MatchPlayed
+from tests.conftest import wait_until
+
+if TYPE_CHECKING:
+    from tests.conftest import Cli
 
 GAME = "rookery.testing.games:DwindlingGame"  # three seats with spaces of their own
 TIC_TAC_TOE = "pgx:tic_tac_toe"
@@ -245,3 +254,38 @@ def test_matches_are_read_for_one_run_in_their_order(place: Home) -> None:
 def test_an_empty_ladder_says_what_to_do() -> None:
     text = ladder_text({"run": "r", "players": [], "payoff": {"players": [], "records": []}})
     assert "rookery match" in text
+
+
+def test_an_engine_that_is_killed_in_mid_game_plays_on(cli: Cli) -> None:
+    """A whole match through the command, with a real Stockfish that is really killed."""
+    if not (shutil.which("stockfish") or shutil.which("stockfish", path="/usr/games")):
+        pytest.skip("stockfish is not installed")
+    engine = "engine:stockfish?level=1&nodes=300"
+    players = ("script:random", engine)
+    command = ("match", "pettingzoo:chess_v6", *players, "--games", "2", "--json")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rookery", *command],
+        env=cli.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+    def engines() -> list[psutil.Process]:
+        children = psutil.Process(process.pid).children(recursive=True)
+        return [child for child in children if "stockfish" in child.name()]
+
+    try:
+        first = wait_until(engines, "an engine", 60)[0]
+        wait_until(lambda: first.cpu_times().user > 0.2, "moves of the engine", 60)
+        first.kill()
+        wait_until(lambda: [e for e in engines() if e.pid != first.pid], "another engine", 60)
+        out, err = process.communicate(timeout=90)
+    finally:
+        process.kill()
+        process.wait(10)
+    assert process.returncode == 0, err
+    result = json.loads(out)
+    assert result["games"] == 2 and result["losses"] == 2  # random play loses to any engine
+    assert result["missed"] == {"a": 0, "b": 0}
+    assert not cli.processes()
