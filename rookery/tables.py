@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 
 from rookery import seeds
-from rookery.actor.cast import Cast, Member, RatingCast, TrainingCast
+from rookery.actor.cast import Cast, Member
 from rookery.actor.loop import Rollout
 from rookery.actor.packing import Layout, Turns
 from rookery.actor.rating import WithRatings
+from rookery.actor.rating_cast import RatingCast
+from rookery.actor.training_cast import TrainingCast
 from rookery.algorithms.networks import Network
 from rookery.algorithms.policies import PolicySetup, grouped
 from rookery.config import RunConfig
@@ -281,7 +283,8 @@ def _tables(
         steps = env_steps(found) if found else ROUND_STEPS
         env = make_compiled(environment.id, environment.kwargs)
         return CompiledTableRollout(env, cast, found, blank, steps, slots, seed)
-    from rookery.actor.table import Table, TableRollout
+    from rookery.actor.table import Table
+    from rookery.actor.table_rollout import TableRollout
     from rookery.envs.registry import make
 
     busy("making the environment")

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rookery.actor.cast import Member, RatingCast, TrainingCast
+from rookery.actor.cast import Member
 from rookery.actor.loop import Admitted
+from rookery.actor.rating_cast import RatingCast
+from rookery.actor.training_cast import TrainingCast
 from rookery.codec import Arrays
 from rookery.messages import LeaguePools, SeatsChanged, WeightsVersion
 from rookery.players.script import RandomPlayer
