@@ -55,9 +55,9 @@ def self_play(policy: str = MAIN) -> dict[str, Any]:
     A little random play keeps it able to punish moves that neither of them would make.
     """
     options = [
-        {"player": policy, "weight": 0.75},
+        {"player": policy, "weight": 0.7},
         {"league": policy, "weight": 0.2},
-        {"player": "script:random", "weight": 0.05},
+        {"player": "script:random", "weight": 0.1},
     ]
     return {"seats": {"*": {"draw": options}}}
 

@@ -76,6 +76,18 @@ _PPO: dict[str, dict[str, Any]] = {
     "pettingzoo:tictactoe_v3": _TIC_TAC_TOE,
     "pgx:connect_four": _CONNECT_FOUR,
     "pettingzoo:connect_four_v3": _CONNECT_FOUR,
+    "pettingzoo:simple_*": {  # MPE: short episodes, slow to step, so each batch is used well
+        "actors": {"envs_per_actor": 32, "rollout_steps": 104},
+        "algorithm": {
+            "learning_rate": 1e-3,
+            "epochs": 8,
+            "minibatch_size": 832,
+            "gamma": 0.95,
+            "entropy_coef": 0.01,
+            "normalize_returns": True,
+        },
+        "network": {"normalize_observations": True},
+    },
     "gymnax:*": {
         "actors": {"envs_per_actor": 64, "rollout_steps": 64},
         "algorithm": {"learning_rate": 1e-3, "minibatch_size": 512, "entropy_coef": 0.01},
