@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,90 +11,108 @@ import numpy as np
 import pytest
 
 import rookery
+from rookery.configure import build
+from rookery.control.home import Home
 from rookery.errors import InputError
+from rookery.runner import create_run
 
 if TYPE_CHECKING:
     from tests.conftest import Cli
 
-TTT = ("train", "pgx:tic_tac_toe", "--steps", 1000)
-CONNECT = ("train", "pgx:connect_four", "--steps", 1000)
-TAG = ("train", "pettingzoo:simple_tag_v3", "--steps", 1000)
+TTT = "pettingzoo:tictactoe_v3"  # seats player_1 and player_2
+CONNECT = "pettingzoo:connect_four_v3"
+TAG = "pettingzoo:simple_tag_v3"
 
 
-def config(cli: Cli, **values: Any) -> tuple[str, str]:
-    path = cli.home.path.parent / "seats.yaml"
-    path.write_text(json.dumps(values))
-    return "--config", str(path)
+def refused(environment: str, **values: Any) -> str:
+    """The one line with which a run is refused before it exists."""
+    with tempfile.TemporaryDirectory() as home:
+        with pytest.raises(InputError) as caught:
+            create_run(Home(Path(home)), build({"environment": {"id": environment}, **values}))
+        assert Home(Path(home)).states() == {}
+    said = str(caught.value)
+    assert "\n" not in said
+    return said
 
 
-def test_a_seat_that_does_not_exist(cli: Cli) -> None:
-    said = cli.refused(*TTT, "--seats", "player_0=main", "player_3=main")
+def seats(first: Any, second: Any) -> dict[str, Any]:
+    return {"player_1": first, "player_2": second}
+
+
+def test_the_command_says_it_in_one_line_and_exits_with_2(cli: Cli) -> None:
+    said = cli.refused("train", TTT, "--seats", "player_1=main", "player_3=main")
+    assert "unknown seat 'player_3'" in said and "did you mean player_" in said
+    said = cli.refused("train", TTT, "--seats", "player_1")
+    assert "not of the form seat=player" in said
+
+
+def test_a_seat_that_does_not_exist() -> None:
+    said = refused(TTT, seats={"player_1": "main", "player_3": "main"})
     assert "unknown seat 'player_3'" in said and "did you mean player_" in said
 
 
-def test_a_seat_with_no_player(cli: Cli) -> None:
-    said = cli.refused(*TTT, "--seats", "player_0=main")
-    assert "seat 'player_1' has no player" in said
+def test_a_seat_with_no_player() -> None:
+    assert "seat 'player_2' has no player" in refused(TTT, seats={"player_1": "main"})
 
 
-def test_an_unknown_policy_in_a_seat(cli: Cli) -> None:
-    said = cli.refused(*TTT, "--seats", "player_0=main", "player_1=mian")
+def test_an_unknown_policy_in_a_seat() -> None:
+    said = refused(TTT, seats=seats("main", "mian"))
     assert "unknown policy 'mian'; did you mean main?" in said
 
 
-def test_a_policy_that_nobody_trains_and_nobody_plays(cli: Cli) -> None:
-    extra = config(cli, policies={"main": {}, "idle": {}}, train=["main"], seats={"*": "main"})
-    assert "policy 'idle' neither learns nor plays" in cli.refused(*TTT, *extra)
+def test_a_policy_that_nobody_trains_and_nobody_plays() -> None:
+    policies = {"main": {}, "idle": {}}
+    said = refused(TTT, policies=policies, train=["main"], seats={"*": "main"})
+    assert "policy 'idle' neither learns nor plays" in said
 
 
-def test_a_policy_that_learns_but_never_plays(cli: Cli) -> None:
-    extra = config(cli, policies={"main": {}, "idle": {}}, seats={"*": "main"})
-    assert "policy 'idle' learns but sits in no seat" in cli.refused(*TTT, *extra)
+def test_a_policy_that_learns_but_never_plays() -> None:
+    said = refused(TTT, policies={"main": {}, "idle": {}}, seats={"*": "main"})
+    assert "policy 'idle' learns but sits in no seat" in said
 
 
-def test_train_names_an_unknown_policy(cli: Cli) -> None:
-    said = cli.refused(*TTT, *config(cli, policies={"main": {}}, train=["mani"]))
+def test_train_names_an_unknown_policy() -> None:
+    said = refused(TTT, policies={"main": {}}, train=["mani"])
     assert "unknown policy 'mani'; did you mean main?" in said
 
 
 @pytest.mark.parametrize("weights", [[0, 0], [0.0]])
-def test_a_draw_with_no_weight(cli: Cli, weights: list[float]) -> None:
+def test_a_draw_with_no_weight(weights: list[float]) -> None:
     draw = [{"player": "main", "weight": weight} for weight in weights]
-    said = cli.refused(*TTT, *config(cli, seats={"*": {"draw": draw}}))
+    said = refused(TTT, seats={"*": {"draw": draw}})
     assert "a draw needs at least one entry with a weight above 0" in said
 
 
-def test_a_draw_whose_entry_has_no_weight(cli: Cli) -> None:
-    said = cli.refused(*TTT, *config(cli, seats={"*": {"draw": [{"player": "main"}]}}))
-    assert "weight" in said
+def test_a_draw_whose_entry_has_no_weight() -> None:
+    assert "weight" in refused(TTT, seats={"*": {"draw": [{"player": "main"}]}})
 
 
-def test_an_unknown_kind_or_script_names_the_nearest(cli: Cli) -> None:
-    said = cli.refused(*TTT, "--seats", "player_0=main", "player_1=scirpt:random")
-    assert "script" in said
-    said = cli.refused(*TTT, "--seats", "player_0=main", "player_1=script:randon")
+def test_an_unknown_kind_or_script_names_the_nearest() -> None:
+    said = refused(TTT, seats=seats("main", "scirpt:random"))
+    assert "did you mean script" in said
+    said = refused(TTT, seats=seats("main", "script:randon"))
     assert "did you mean" in said and "random" in said
 
 
-def test_a_player_that_cannot_play_this_space(cli: Cli) -> None:
-    said = cli.refused(*CONNECT, "--seats", "player_0=main", "player_1=script:perfect")
+def test_a_player_that_cannot_play_this_space() -> None:
+    said = refused(CONNECT, seats={"player_0": "main", "player_1": "script:perfect"})
     assert "script:perfect plays tic-tac-toe" in said
-    said = cli.refused(*TTT, "--seats", "player_0=main", "player_1=engine:stockfish")
-    assert "chess" in said
+    assert "chess" in refused(TTT, seats=seats("main", "engine:stockfish"))
 
 
-def test_an_engine_that_is_not_installed(cli: Cli) -> None:
-    seats = ("--seats", "player_0=main", "player_1=engine:deepfritz")
-    said = cli.refused("train", "pettingzoo:chess_v6", "--steps", 1000, *seats)
-    assert "deepfritz" in said
+def test_an_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr("rookery.players.engine._GAMES", "/nowhere")
+    taken = {"player_0": "main", "player_1": "engine:stockfish"}
+    said = refused("pettingzoo:chess_v6", seats=taken)
+    assert "stockfish is not installed" in said
 
 
-def test_an_onnx_file_that_is_missing_or_does_not_fit(cli: Cli) -> None:
-    seats = ("--seats", "player_0=main", "player_1=onnx:nowhere.onnx")
-    assert "nowhere.onnx" in cli.refused(*TTT, *seats)
-    path = cli.home.path.parent / "wide.onnx"
+def test_an_onnx_file_that_is_missing_or_does_not_fit(tmp_path: Path) -> None:
+    assert "nowhere.onnx" in refused(TTT, seats=seats("main", "onnx:nowhere.onnx"))
+    path = tmp_path / "wide.onnx"
     write_onnx(path, inputs=5, actions=9)
-    said = cli.refused(*TTT, "--seats", "player_0=main", f"player_1=onnx:{path}")
+    said = refused(TTT, seats=seats("main", f"onnx:{path}"))
     assert "wide.onnx" in said and "5" in said and "3" in said
 
 
@@ -121,23 +140,27 @@ def nonsense(seat, episode):
     return 7
 
 def fine(seat, episode):
-    return "main" if (seat == "player_0") == (episode % 2 == 0) else "script:random"
+    return "main" if (seat == "player_1") == (episode % 2 == 0) else "script:random"
 """
 
 
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("maps:raises", "seat_map raised ValueError for seat 'player_0', episode 0: no idea"),
-        ("maps:nonsense", "seat_map gave 7 for seat 'player_0', episode 0"),
-        ("maps:fien", "did you mean fine?"),
+        ("bad_maps:raises", "seat_map raised ValueError for seat 'player_1', episode 0: no idea"),
+        ("bad_maps:nonsense", "seat_map gave 7 for seat 'player_1', episode 0"),
+        ("bad_maps:fien", "did you mean fine?"),
         ("nowhere:fine", "nowhere"),
         ("fine", "not of the form module:function"),
     ],
 )
-def test_a_mapping_function_that_is_wrong(cli: Cli, tmp_path: Path, name: str, says: str) -> None:
-    (tmp_path / "maps.py").write_text(MAPS)
-    assert says in cli.refused(*TTT, "--set", f"seat_map={name}", cwd=tmp_path)
+def test_a_mapping_function_that_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, says: str
+) -> None:
+    (tmp_path / "bad_maps.py").write_text(MAPS)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert says in refused(TTT, seat_map=name)
+    sys.modules.pop("bad_maps", None)
 
 
 def test_a_mapping_function_by_name_seats_players_in_other_processes(
@@ -145,33 +168,33 @@ def test_a_mapping_function_by_name_seats_players_in_other_processes(
 ) -> None:
     (tmp_path / "maps.py").write_text(MAPS)
     small = ("--envs-per-actor", 8, "--set", "actors.rollout_steps=32")
-    done = cli(*TTT, "--set", "seat_map=maps:fine", *small, "--json", cwd=tmp_path).json
-    assert done["status"] == "finished" and set(done["seat_returns"]) == {"player_0", "player_1"}
+    command = ("train", TTT, "--steps", 1000, "--set", "seat_map=maps:fine")
+    done = cli(*command, *small, "--json", cwd=tmp_path).json
+    assert done["status"] == "finished" and set(done["seat_returns"]) == {"player_1", "player_2"}
 
 
 def test_a_lambda_needs_the_inline_launcher(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="pass launcher='inline', or name it as 'module:function'"):
-        rookery.train("pgx:tic_tac_toe", seat_map=lambda seat, episode: "main", home=tmp_path)
+        rookery.train(TTT, seat_map=lambda seat, episode: "main", home=tmp_path)
 
 
-def test_spaces_that_differ_between_seats_of_one_policy(cli: Cli) -> None:
-    said = cli.refused(*TAG)
+def test_spaces_that_differ_between_seats_of_one_policy() -> None:
+    said = refused(TAG)
     assert "policy 'main' cannot play both 'adversary_0' and 'agent_0': their spaces differ" in said
 
 
-def test_policies_of_one_encoder_whose_spaces_differ(cli: Cli) -> None:
+def test_policies_of_one_encoder_whose_spaces_differ() -> None:
     encoder = {"network": {"encoder": "eye"}}
-    seats = {"adversary_*": "hunter", "agent_*": "prey"}
-    extra = config(cli, policies={"hunter": encoder, "prey": encoder}, seats=seats)
-    said = cli.refused(*TAG, *extra)
-    assert "share the encoder 'eye'" in said
+    policies = {"hunter": encoder, "prey": {**encoder}}
+    said = refused(TAG, policies=policies, seats={"adversary_*": "hunter", "agent_*": "prey"})
+    assert "share the encoder 'eye' but theirs differ in shape" in said
 
 
-def test_a_rollout_too_short_for_the_seats(cli: Cli) -> None:
-    said = cli.refused(*TTT, "--set", "actors.rollout_steps=4")
+def test_a_rollout_too_short_for_the_seats() -> None:
+    said = refused(TTT, actors={"rollout_steps": 4})
     assert "actors.rollout_steps=4 is too few for 2 seats" in said
 
 
-def test_an_exploiter_without_a_target(cli: Cli) -> None:
-    extra = config(cli, policies={"main": {}, "hunter": {"role": "exploiter"}})
-    assert "role=exploiter and target=POLICY go together" in cli.refused(*TTT, *extra)
+def test_an_exploiter_without_a_target() -> None:
+    said = refused(TTT, policies={"main": {}, "hunter": {"role": "exploiter"}})
+    assert "role=exploiter and target=POLICY go together" in said

@@ -158,7 +158,8 @@ def test_missing_packages_name_their_extras(monkeypatch: pytest.MonkeyPatch) -> 
         with pytest.raises(MissingExtra) as caught:
             registry.describe(id)
         assert caught.value.extra == extra
-    assert all(info.source == "gymnasium" for info in registry.search())
+    sources = {info.source for info in registry.search()}
+    assert sources <= {"gymnasium", "registered"}  # the latter by other tests of this process
 
 
 @pytest.mark.parametrize(
