@@ -59,7 +59,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def wait_until(condition: Callable[[], Any], what: str, timeout: float = 60.0) -> Any:
+def wait_until(condition: Callable[[], Any], what: str, timeout: float = 120.0) -> Any:
     """Poll until the condition gives something true, which is returned; fail after `timeout`."""
     deadline = time.monotonic() + timeout
     while not (found := condition()):
@@ -135,7 +135,7 @@ class Started:
         except psutil.NoSuchProcess:
             return None
 
-    def wait_until(self, condition: Callable[[], Any], what: str, timeout: float = 60.0) -> Any:
+    def wait_until(self, condition: Callable[[], Any], what: str, timeout: float = 120.0) -> Any:
         """As `wait_until`; fails at once when the process ends before."""
 
         def look() -> Any:
@@ -147,7 +147,7 @@ class Started:
 
         return wait_until(look, what, timeout)
 
-    def finish(self, timeout: float = 60.0, expect: int | None = None) -> Finished:
+    def finish(self, timeout: float = 120.0, expect: int | None = None) -> Finished:
         """Wait for the end of the process."""
         self.process.wait(timeout)
         done = Finished(
@@ -158,7 +158,7 @@ class Started:
         assert expect is None or done.code == expect, done
         return done
 
-    def interrupt(self, timeout: float = 60.0) -> Finished:
+    def interrupt(self, timeout: float = 120.0) -> Finished:
         """Ctrl-C, and wait for the end."""
         self.process.send_signal(signal.SIGINT)
         return self.finish(timeout)
@@ -189,7 +189,7 @@ class Cli:
     def __call__(
         self,
         *arguments: object,
-        timeout: float = 60.0,
+        timeout: float = 120.0,
         expect: int | None = 0,
         cwd: Path | None = None,
         env: dict[str, str] | None = None,
@@ -215,7 +215,7 @@ class Cli:
         assert done.error.startswith("rookery: ")
         return done.error
 
-    def start(self, *arguments: object, run: str | None = None, timeout: float = 60.0) -> Started:
+    def start(self, *arguments: object, run: str | None = None, timeout: float = 120.0) -> Started:
         """Begin a command that carries a run; returns when the run is known to the log."""
         before = {} if run is not None else self.home.states().keys()
         self._count += 1

@@ -9,6 +9,8 @@ from rookery.frozen import newest_of
 if TYPE_CHECKING:
     from tests.conftest import Cli
 
+GAME = "pettingzoo:tictactoe_v3"
+SEATS = ("--seats", "player_1=main", "player_2=script:random")
 SMALL = (
     *("--envs-per-actor", 16, "--set", "actors.rollout_steps=32", "--minutes", 3, "--json"),
     *("--set", "checkpoint.interval_s=0.5", "--set", "league.rating_every=0"),
@@ -25,18 +27,17 @@ def opponents(cli: Cli, run: str) -> set[str]:
 
 
 def test_another_player_takes_the_seat_of_a_running_run(cli: Cli) -> None:
-    seats = ("--seats", "player_0=main", "player_1=script:random")
-    started = cli.start("train", "pgx:tic_tac_toe", *seats, *SMALL)
+    started = cli.start("train", GAME, *SEATS, *SMALL)
     started.wait_until(lambda: "script:random" in opponents(cli, started.run), "games with random")
     assert "script:first-legal" not in opponents(cli, started.run)
 
-    cli("seats", started.run, "player_1=script:first-legal")
+    cli("seats", started.run, "player_2=script:first-legal")
 
     started.wait_until(
         lambda: "script:first-legal" in opponents(cli, started.run), "games with the other"
     )
     shown = started.show()
-    assert shown["seats"]["player_1"] == "script:first-legal"
+    assert shown["seats"]["player_2"] == "script:first-legal"
     assert shown["balance"]["exact"]
     assert started.interrupt().code == 130
 
@@ -61,7 +62,6 @@ def test_another_player_takes_the_seat_of_a_running_run(cli: Cli) -> None:
 
 def test_a_change_that_cannot_be_is_refused_in_one_line(cli: Cli) -> None:
     small = ("--envs-per-actor", 4, "--set", "actors.rollout_steps=16", "--json")
-    seats = ("--seats", "player_0=main", "player_1=script:random")
-    run = cli("train", "pgx:tic_tac_toe", *seats, *small, "--steps", 200).json["run"]
-    assert "did you mean player_1" in cli.refused("seats", run, "player_9=script:random")
-    assert "cannot move to a seat" in cli.refused("seats", run, "player_1=main")
+    run = cli("train", GAME, *SEATS, *small, "--steps", 200).json["run"]
+    assert "did you mean player_" in cli.refused("seats", run, "player_9=script:random")
+    assert "cannot move to a seat" in cli.refused("seats", run, "player_2=main")

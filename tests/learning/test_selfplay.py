@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tests.conftest import Cli
 
 
-def trained(cli: Cli, *options: object, timeout: float = 60.0) -> str:
+def trained(cli: Cli, *options: object, timeout: float = 200.0) -> str:
     done = cli("train", *options, "--json", timeout=timeout)
     run: str = done.json["run"]
     return run
