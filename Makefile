@@ -38,7 +38,7 @@ check: $(VENV)/.test-stamp
 
 test: check
 	@sh tests/system_parts.sh
-	$(BIN)/python -m pytest -n $(TEST_WORKERS)
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --durations=40
 
 soak: $(VENV)/.test-stamp
 	$(BIN)/python -m pytest --soak -m soak -s

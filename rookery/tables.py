@@ -1,4 +1,4 @@
-"""Who sits at an actor's tables: members, casts and the rollout that plays them.
+"""An actor's tables: the casts at them, and the rollout that plays them.
 
 The rollout is compiled where the environment is JAX-native and every player that may be drawn is a
 JAX function; otherwise the same turns are taken step by step. That is decided here, once.
@@ -6,8 +6,7 @@ JAX function; otherwise the same turns are taken step by step. That is decided h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,14 +22,14 @@ from rookery.algorithms.networks import Network
 from rookery.algorithms.policies import PolicySetup, grouped
 from rookery.config import RunConfig
 from rookery.control.home import Home
-from rookery.errors import ConfigError, InputError
-from rookery.frozen import load_frozen, snapshot_store
+from rookery.dealer import Dealer, close_members, is_compiled
+from rookery.errors import ConfigError
+from rookery.frozen import snapshot_store
 from rookery.learner.leagues import load_snapshot
-from rookery.messages import ActorId, SeatsChanged
-from rookery.players.making import compilable, make_player
+from rookery.messages import ActorId
+from rookery.players.making import compilable
 from rookery.players.naming import PlayerName
-from rookery.players.policy import PolicyPlayer, draw_jax
-from rookery.players.seat_map import Seating, SeatMap
+from rookery.players.seat_map import Seating
 from rookery.spaces import SeatSpec
 
 RATING_PLACES = 4  # snapshots that are rated at a time
@@ -93,105 +92,13 @@ def check_players(config: RunConfig, seating: Seating, home: Home) -> None:
     """Make every player once, so that whoever can't play is refused before a run exists."""
     dealer = Dealer(config, seating, home, "")
     for text in seating.others:
-        for spec, seats in dealer._spaces(seating, text).items():
-            _close(dealer.members(text, spec, list(seating.spec.seats)[min(seats)]))
+        for spec, seats in dealer.spaces(seating, text).items():
+            close_members(dealer.members(text, spec, list(seating.spec.seats)[min(seats)]))
     if seating.has_league:
         for text in config.league.reference:
-            _close(dealer.members(PlayerName.parse(text).text, *_first_seat(seating)))
+            close_members(dealer.members(PlayerName.parse(text).text, *_first_seat(seating)))
     setups = policy_setups(config, seating)
     grouped([setups[p] for p in config.learning], config.actors.rollout_steps)
-
-
-@dataclass
-class Dealer:
-    """Makes members by the names that seat maps use."""
-
-    config: RunConfig
-    seating: Seating
-    home: Home
-    run: str
-    xp: Any = np
-
-    def members(self, text: str, spec: SeatSpec, seat: str) -> list[Member]:
-        name = PlayerName.parse(text)
-        if name.kind == "policy":
-            return [Member(text, self._policy(name.name), name.name, policy=name.name)]
-        if name.kind == "league":
-            count = self.config.actors.opponents_per_actor
-            return [Member(text, self._policy(name.name, "snapshot")) for _ in range(count)]
-        if name.kind == "snapshot":
-            run, number = name.snapshot
-            frozen = load_frozen(self.home, self.home.find(run), number)
-            frozen.check_plays(seat, spec)
-            sitter = PolicyPlayer(frozen.network, self.xp, self._draw, kind="snapshot")
-            return [Member(text, sitter, frozen.name, frozen.arrays)]
-        return [Member(text, make_player(name, spec, self.seating.spec.id, self.xp), text)]
-
-    def _policy(self, name: str, kind: str = "policy") -> PolicyPlayer:
-        network = Network(self.seating.spaces[name], self.config.all_policies[name].network)
-        return PolicyPlayer(network, self.xp, self._draw, kind=kind)
-
-    @property
-    def _draw(self) -> Any:
-        return None if self.xp is np else draw_jax
-
-    def all_members(self, seating: Seating, known: Sequence[Member] = ()) -> list[Member]:
-        """The members that a seat map names, but for those that are known."""
-        found: list[Member] = []
-        policies = [p for p in self.config.all_policies if p in seating.live]
-        ordered = [*policies, *(t for t in seating.map.options if t not in policies)]
-        for text in ordered:
-            for spec, seats in self._spaces(seating, text).items():
-                if any(member.text == text and member.seats & seats for member in known):
-                    continue
-                named = self.members(text, spec, list(seating.spec.seats)[min(seats)])
-                for member in named:
-                    member.seats = frozenset(seats)
-                found += named
-        return found
-
-    def _spaces(self, seating: Seating, text: str) -> dict[SeatSpec, set[int]]:
-        """The distinct spaces of the seats where a player may sit, each with all seats of them."""
-        seats = seating.spec.seats
-        wanted = {seats[seat] for seat in seats if text in seating.map.options_of(seat)}
-        return {
-            spec: {number for number, other in enumerate(seats.values()) if other == spec}
-            for spec in seats.values()
-            if spec in wanted
-        }
-
-    def recast(
-        self, changed: SeatsChanged, known: Sequence[Member]
-    ) -> tuple[SeatMap, list[Member]]:
-        seating = reseated(self.config, self.seating, changed.seats)
-        return seating.map, self.all_members(seating, known)
-
-
-def reseated(config: RunConfig, seating: Seating, seats: Mapping[str, Any]) -> Seating:
-    """The seating with other players in the seats; what a change of seats may not do is refused."""
-    from rookery.configure import validate
-
-    new = Seating.of(
-        validate({**config.model_dump(), "seats": seats, "seat_map": ""}), seating.spec
-    )
-    for policy in config.learning:
-        if not set(new.live.get(policy, ())) <= set(seating.live[policy]):
-            raise InputError(
-                f"policy {policy!r} cannot move to a seat it did not have when the run began: its "
-                "fragments are laid out for those"
-            )
-    if is_compiled(seating) and not is_compiled(new):
-        raise InputError(
-            "this run is one compiled call and can only take players that are JAX functions: "
-            "policies, snapshots, leagues and scripts"
-        )
-    return new
-
-
-def is_compiled(seating: Seating) -> bool:
-    names = [PlayerName.parse(text) for text in seating.map.options]
-    plain = all(n.kind in ("policy", "league", "snapshot") or compilable(n) for n in names)
-    return seating.spec.compiled and plain and not seating.map.is_function
 
 
 def make_rollout(
@@ -256,7 +163,7 @@ def _rating_members(
     policy = config.learning[0]
     seat, spec = next(iter(seating.spec.seats.items()))
     rated = [
-        Member(f"league:{policy}", dealer._policy(policy, "snapshot")) for _ in range(RATING_PLACES)
+        Member(f"league:{policy}", dealer.policy(policy, "snapshot")) for _ in range(RATING_PLACES)
     ]
     return rated, [m for name in names for m in dealer.members(name.text, spec, seat)]
 
@@ -311,9 +218,3 @@ def _namespace(compiled: bool) -> Any:
 def _first_seat(seating: Seating) -> tuple[SeatSpec, str]:
     seat, spec = next(iter(seating.spec.seats.items()))
     return spec, seat
-
-
-def _close(members: list[Member]) -> None:
-    for member in members:
-        if member.late:
-            member.player.close()  # type: ignore[union-attr]

@@ -366,10 +366,11 @@ def _change_seats(home: Any, run: str, asked: dict[str, str]) -> Any:
     """
     from fnmatch import fnmatchcase
 
+    from rookery.dealer import reseated
     from rookery.messages import ChangeSeats
     from rookery.players.seat_map import Seating
     from rookery.runner import author
-    from rookery.tables import check_players, reseated
+    from rookery.tables import check_players
     from rookery.wiring import prepare_xla
 
     prepare_xla(1)  # scripts of a compiled run are made with JAX

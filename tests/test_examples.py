@@ -21,7 +21,7 @@ EXAMPLES = ROOT / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 CONFIGS = sorted(EXAMPLES.glob("*.yaml"))
 STEPS = {"mixed_table.yaml": 200}  # a move of an engine takes its time
-TIMEOUT_S = 100
+TIMEOUT_S = 150
 GAMES = "/usr/games"  # where Debian puts engines
 
 
