@@ -64,7 +64,7 @@ class NetworkConfig(_Part):
 class _AlgorithmConfig(_Part):
     learning_rate: float = Field(default=1e-3, gt=0, le=1, json_schema_extra=_LIVE)
     schedule: Literal["constant", "linear"] = Field(
-        default="constant", description="linear goes to 0 at stop.steps"
+        default="constant", description="linear goes to 0 at stop.steps or stop.minutes"
     )
     gamma: float = Field(default=0.99, ge=0, le=1, json_schema_extra=_LIVE)
     entropy_coef: float = Field(default=0.0, ge=0, json_schema_extra=_LIVE)
@@ -333,8 +333,9 @@ class RunConfig(_Part):
             raise ValueError("launcher=inline plays with one actor: set actors.count to 1")
         if self.launcher != "inline" and self.bus.kind == "memory":
             raise ValueError("bus.kind=memory lives in one process: set launcher to inline")
-        if self.algorithm.schedule == "linear" and self.stop.steps is None:
-            raise ValueError("algorithm.schedule=linear needs stop.steps (--steps)")
+        endless = self.stop.steps is None and self.stop.minutes is None
+        if self.algorithm.schedule == "linear" and endless:
+            raise ValueError("algorithm.schedule=linear needs stop.steps or stop.minutes")
         algorithm = self.algorithm
         if algorithm.kind == "ppo" and self.batch_rows % algorithm.minibatch_size:
             raise ValueError(

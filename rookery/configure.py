@@ -55,9 +55,9 @@ def self_play(policy: str = MAIN) -> dict[str, Any]:
     A little random play keeps it able to punish moves that neither of them would make.
     """
     options = [
-        {"player": policy, "weight": 0.7},
+        {"player": policy, "weight": 0.73},
         {"league": policy, "weight": 0.2},
-        {"player": "script:random", "weight": 0.1},
+        {"player": "script:random", "weight": 0.07},
     ]
     return {"seats": {"*": {"draw": options}}}
 
@@ -110,7 +110,8 @@ def _fit(merged: dict[str, Any], asked: dict[str, Any]) -> None:
     if not merged.get("stop"):
         merged["stop"] = {"steps": DEFAULT_STEPS}
     if "schedule" not in asked["algorithm"] and not (
-        isinstance(merged["stop"], dict) and merged["stop"].get("steps")
+        isinstance(merged["stop"], dict)
+        and (merged["stop"].get("steps") or merged["stop"].get("minutes"))
     ):
         merged["algorithm"]["schedule"] = "constant"  # a tuned schedule needs an end to go to
     if "fragments_per_batch" not in asked_learner:

@@ -266,7 +266,7 @@ def test_an_unknown_algorithm_names_the_nearest() -> None:
     [
         ({"launcher": "inline", "actors": {"count": 2}}, "set actors.count to 1"),
         ({"bus": {"kind": "memory"}}, "set launcher to inline"),
-        ({"algorithm": {"schedule": "linear"}, "stop": {"minutes": 1}}, "needs stop.steps"),
+        ({"algorithm": {"schedule": "linear"}, "stop": {"until_return": 1}}, "needs stop.steps or"),
         ({"algorithm": {"minibatch_size": 7}}, "minibatch_size=7 does not divide"),
         ({"algorithm": {"kind": "impala", "minibatches": 7}}, "minibatches=7 does not divide"),
         ({"algorithm": {"kind": "impala", "kl_stop": 1}}, "unknown config key 'algorithm.kl_stop'"),

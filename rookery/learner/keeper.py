@@ -61,9 +61,11 @@ class Keeper:
         self._saved_name = ""
 
     def progress(self) -> float:
-        """How much of the run's steps are done; 0 where there is no limit."""
-        steps = self._config.stop.steps
-        return self.inbox.ledger.trained / steps if steps else 0.0
+        """How much of the run is done, by its steps or its minutes; 0 where there is no limit."""
+        stop = self._config.stop
+        by_steps = self.inbox.ledger.trained / stop.steps if stop.steps else 0.0
+        by_time = self.report.train_s / (60 * stop.minutes) if stop.minutes else 0.0
+        return max(by_steps, by_time)
 
     def note(self, updated: Updated | None) -> None:
         """Take in what the loop did; publishes metrics when they are due."""
