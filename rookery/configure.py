@@ -55,8 +55,8 @@ def self_play(policy: str = MAIN) -> dict[str, Any]:
     A little random play keeps it able to punish moves that neither of them would make.
     """
     options = [
-        {"player": policy, "weight": 0.73},
-        {"league": policy, "weight": 0.2},
+        {"player": policy, "weight": 0.7},
+        {"league": policy, "weight": 0.23},
         {"player": "script:random", "weight": 0.07},
     ]
     return {"seats": {"*": {"draw": options}}}
