@@ -7,10 +7,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from rookery.configure import build, self_play
+from rookery.control.home import Home
+from rookery.launchers import WorkerSpec
 from rookery.learner.checkpoint import Checkpoint, newest_checkpoint
 from rookery.learner.store import open_store
+from rookery.runner import create_run
+from rookery.workers import inline
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.conftest import Cli
 
 UPDATES, ROWS = 240, 64  # 4 environments x 16 steps an update
@@ -81,7 +88,7 @@ def assert_same(found: Checkpoint, expected: Checkpoint) -> None:
     assert different == []
 
 
-IN_SOAK = ("LunarLander-v3", "CartPole-v1 with IMPALA")  # like others, and slow
+IN_SOAK = ("LunarLander-v3", "CartPole-v1 with IMPALA", "pgx:tic_tac_toe, a league")  # slow
 
 
 @pytest.mark.parametrize(
@@ -121,3 +128,52 @@ def test_a_run_stopped_and_killed_equals_an_uninterrupted_one(
     last = last_checkpoint(cli, first.run)
     assert last.manifest.ancestry == {1: 0, 2: stopped.number, 3: kept.number}
     assert_same(last, whole)
+
+
+def play_turns(home: Home, run: str, life: int, turns: int, killed: bool) -> bool:
+    """One life of a run, for about so many turns; whether the run came to its end."""
+    played = 0
+    ask = lambda: played >= turns and not killed  # noqa: E731
+    work = inline(home, run, WorkerSpec("inline", 0, life, (), {}), ask)
+    for code in work:
+        played += 1
+        if code is not None:
+            assert code == 0
+            return not ask()
+        if killed and played >= turns:
+            break
+    work.close()
+    return False
+
+
+STOPPED, KILLED = False, True
+LIVES = {  # at these points a league that told its actors too much on resuming went another way
+    "stops": ((118, STOPPED), (53, STOPPED), (16, KILLED)),
+    "a kill first": ((177, KILLED), (61, STOPPED)),
+}
+
+
+def test_a_league_goes_on_exactly_wherever_it_was_stopped_or_killed(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    actors = {"envs_per_actor": 4, "rollout_steps": 16}
+    ppo = {"schedule": "linear", "minibatch_size": 32}
+    league = {
+        **{"snapshot_every_steps": 600, "rating_every": 3},
+        **{"games_per_draw": 8, "rating_slots": 4},
+    }
+    config = build(
+        {"environment": {"id": "pgx:tic_tac_toe"}, "launcher": "inline", "seed": 7},
+        {"actors": actors, "algorithm": ppo, "checkpoint": {"every_updates": 12}},
+        {"league": league, "stop": {"steps": ROWS * UPDATES // 4}, **self_play()},
+    )
+    ends: dict[str, Checkpoint] = {}
+    for name, lives in {"uninterrupted": (), **LIVES}.items():
+        run = create_run(home, config)
+        for life, (turns, killed) in enumerate((*lives, (10**9, STOPPED)), start=1):
+            ended = play_turns(home, run, life, turns, killed)
+            assert ended == (turns == 10**9), "the points are not within the run"
+        found = newest_checkpoint(open_store(home.checkpoint_uri(run, config)))
+        assert found is not None
+        ends[name] = found
+    for name in LIVES:
+        assert_same(ends[name], ends["uninterrupted"])

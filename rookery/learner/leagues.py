@@ -34,6 +34,7 @@ class LeagueState(msgspec.Struct):
     rated_games: int = 0
     begun: dict[str, int] = {}  # exploiter -> the update at which it last began anew
     beginnings: int = 0  # how often any exploiter has
+    news: LeaguePools | None = None  # what the actors were told last
 
 
 class Leagues:
@@ -56,11 +57,16 @@ class Leagues:
         )
 
     def begin(self, number: int, arrays: Mapping[str, Arrays]) -> LeaguePools:
-        """A league of nobody takes every policy's first weights in."""
-        for policy in self._config.learning:
-            if not self.state.league.pool(policy):
+        """A league of nobody takes every policy's first weights in.
+
+        One that goes on says what it said last, not what it has learnt since: actors that play on
+        then draw whom they would have drawn.
+        """
+        if self.state.news is None:
+            for policy in self._config.learning:
                 self._freeze(policy, number, arrays[policy])
-        return self._pools()
+            self.state.news = self._pools()
+        return self.state.news
 
     def note(
         self, turns: Sequence[Turn], number: int, arrays: Mapping[str, Arrays]
@@ -70,9 +76,10 @@ class Leagues:
         self.state.league.note(games)
         self.state.rated_games += sum(not any(map(is_live, game.players)) for game in games)
         changed = [p for p in self._config.learning if self._freeze_if_due(p, number, arrays[p])]
-        if changed or number % _NEWS_EVERY == 0:
-            return self._pools()
-        return None
+        if not changed and number % _NEWS_EVERY:
+            return None
+        self.state.news = self._pools()
+        return self.state.news
 
     def metrics(self) -> LeagueMetrics | None:
         league = self.state.league

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -160,3 +161,17 @@ def test_the_news_say_whom_to_draw(tmp_path: Path, how: str) -> None:
     assert (weights["main@0"] == pytest.approx(1 / 3)) == (expected > 0)
     assert weights["main@0"] <= weights["main@32"] + 1e-9
     assert life.pools.rated[0] in ("main@32", "main@16")  # nobody has played them yet
+
+
+def test_a_league_that_goes_on_says_again_what_it_said_last(tmp_path: Path) -> None:
+    rules = config(league={"snapshot_every_steps": 250})
+    life = Life(tmp_path, rules)
+    for _ in range(40):
+        life.update(Game(("main", "main@0"), WIN, 5))
+    told = life.pools
+    life.update(Game(("main", "main@3"), LOSS, 5))  # changes the weights of the next draw
+    again = msgspec.json.decode(msgspec.json.encode(life.state), type=LeagueState)
+    assert Life(tmp_path, rules, again).pools == told == life.pools
+    for _ in range(16):
+        life.update()
+    assert life.pools != told
