@@ -25,6 +25,8 @@ import psutil
 import pytest
 from hypothesis import settings
 
+from rookery.wiring import prepare_xla
+
 ROOT = Path(__file__).resolve().parents[1]
 COMPILE_CACHE = ROOT / ".cache" / "test-xla"  # one for all sessions: a warm one saves minutes
 POLL_S = 0.02
@@ -37,6 +39,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Property tests are seeded, so that a run can be repeated; a soak looks further each time."""
+    os.environ["ROOKERY_COMPILE_CACHE"] = str(COMPILE_CACHE)
+    prepare_xla(threads=os.cpu_count() or 1)  # tests that compile in this process share it too
     settings.register_profile("seeded", derandomize=True, deadline=None)
     if not config.getoption("--soak"):
         settings.load_profile("seeded")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,13 +27,7 @@ SMALL: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def place(shared_cli: Cli) -> Path:
     """A home whose runs this process may carry itself."""
-    before = os.environ.get("ROOKERY_COMPILE_CACHE")
-    os.environ["ROOKERY_COMPILE_CACHE"] = shared_cli.environment["ROOKERY_COMPILE_CACHE"]
-    yield shared_cli.home.path
-    if before is None:
-        del os.environ["ROOKERY_COMPILE_CACHE"]
-    else:
-        os.environ["ROOKERY_COMPILE_CACHE"] = before
+    return shared_cli.home.path
 
 
 @pytest.fixture(scope="module")
