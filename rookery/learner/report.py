@@ -40,6 +40,31 @@ class Window(msgspec.Struct):
         return _mean(e.total_reward for e in self.episodes)
 
 
+class Pace:
+    """Steps a second from update to update, however rarely one comes; it falls while none does."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None  # the last update that was read out
+        self._last, self._steps, self._newest = 0.0, 0, 0
+        self._rate = 0.0
+
+    def note(self, steps: int, now: float) -> None:
+        self._newest, self._last = steps, now
+        if self._since is None:
+            self._since = now  # the time of the first is mostly that of compiling
+        else:
+            self._steps += steps
+
+    def read(self, now: float) -> float:
+        if self._since is None:
+            return 0.0
+        if self._steps and self._last > self._since:
+            self._rate = self._steps / (self._last - self._since)
+            self._since, self._steps = self._last, 0
+        waited = max(now - self._since, 1e-9)
+        return min(self._rate, self._newest / waited)
+
+
 class Report:
     """Folds updates into figures; `metrics` reads them out and begins a new interval.
 
@@ -57,7 +82,7 @@ class Report:
         self._steady_last = 0.0
         self._interval: list[Updated] = []
         self._values: dict[str, dict[str, float | None]] = {}
-        self._interval_since = time.monotonic()
+        self._pace = Pace()
 
     def begin(self) -> None:
         """The first environment step of this life: credits were granted, actors play."""
@@ -75,6 +100,7 @@ class Report:
         else:
             self._steady_steps += steps
             self._steady_last = now
+        self._pace.note(steps, now)
         self._interval.append(updated)
 
     @property
@@ -104,10 +130,7 @@ class Report:
         lag_max: int,
         league: LeagueMetrics | None = None,
     ) -> TrainingMetrics:
-        now = time.monotonic()
         updates, self._interval = self._interval, []
-        elapsed, self._interval_since = now - self._interval_since, now
-        steps = sum(f.header.steps for u in updates for f in u.fragments)
         lags = [lag for u in updates for lag in u.lags]
         for policy in self.windows:  # an interval without an update repeats what the last one said
             found = [u.values[policy] for u in updates if policy in u.values]
@@ -122,7 +145,7 @@ class Report:
             env_steps=ledger.trained,
             train_s=self.train_s,
             steps_per_s=self.steps_per_s,
-            recent_steps_per_s=steps / elapsed if elapsed > 0 else 0.0,
+            recent_steps_per_s=self._pace.read(time.monotonic()),
             episodes=first.count,
             mean_return_100=first.mean_return,
             mean_length_100=_mean(e.length for e in first.episodes),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rookery.learner.ledger import Ledger
 from rookery.learner.loop import Updated
-from rookery.learner.report import Report, Window
+from rookery.learner.report import Pace, Report, Window
 from rookery.messages import TrainingMetrics, WeightsVersion
 
 
@@ -39,3 +39,24 @@ def test_before_the_first_update_there_are_no_values() -> None:
 
     assert found.values == {"learning_rate": 0.5}
     assert found.mean_return_100 is None
+
+
+def test_a_pace_spans_updates_that_come_less_often_than_it_is_read() -> None:
+    pace = Pace()
+    assert pace.read(0.0) == 0.0
+    pace.note(100, 10.0)
+    assert pace.read(10.0) == 0.0  # one update says nothing of the time between two
+    pace.note(100, 12.0)
+    assert pace.read(12.5) == 50.0
+    assert pace.read(13.9) == 50.0  # the next is not due yet
+    pace.note(100, 14.0)
+    pace.note(100, 14.5)
+    assert pace.read(15.0) == 200 / 2.5
+
+
+def test_a_pace_falls_while_no_update_comes() -> None:
+    pace = Pace()
+    pace.note(100, 0.0)
+    pace.note(100, 1.0)
+    assert pace.read(1.0) == 100.0
+    assert pace.read(11.0) == 10.0

@@ -78,3 +78,32 @@ def test_pettingzoo_s_connect_four_learns_by_the_same_config(cli: Cli) -> None:
     run = trained(cli, name, "--self-play", "--minutes", 10, timeout=900)
     random = match(cli, name, run, "script:random", 400)
     assert random["points"] >= 0.9
+
+
+SPREAD = {"shared": ("agent_*=main",), "separate": ("agent_0=a", "agent_1=b", "agent_2=c")}
+TAG = {
+    "shared": ("adversary_*=main",),
+    "separate": ("adversary_0=a", "adversary_1=b", "adversary_2=c"),
+}
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("sharing", ["shared", "separate"])
+@pytest.mark.parametrize(
+    ("game", "seats", "seat", "margin"),
+    [("simple_spread_v3", SPREAD, "agent_0", 5.0), ("simple_tag_v3", TAG, "adversary_0", 8.0)],
+)
+def test_teams_learn_with_shared_and_with_separate_policies(
+    cli: Cli, game: str, seats: dict[str, tuple[str, ...]], seat: str, margin: float, sharing: str
+) -> None:
+    chosen = [*seats[sharing], *(["agent_0=script:random"] if game == "simple_tag_v3" else [])]
+    learning = {each.partition("=")[2] for each in chosen} - {"script:random"}
+    policies = [x for name in sorted(learning) for x in ("--set", f"policies.{name}={{}}")]
+    options = ("--seats", *chosen, *(policies if sharing == "separate" else ()))
+    run = trained(cli, f"pettingzoo:{game}", *options, "--actors", 2, "--minutes", 2, timeout=400)
+    ours = cli("eval", run, "--episodes", 200, "--json", timeout=200).json
+    random = cli("eval", run, "--episodes", 200, "--player", "script:random", "--json").json
+    print(game, sharing, ours["greedy"]["seats"][seat], random["sampled"]["seats"][seat])
+    gained = ours["greedy"]["seats"][seat]["mean"]
+    assert gained > random["sampled"]["seats"][seat]["mean"] + margin
