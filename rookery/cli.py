@@ -7,6 +7,7 @@ stderr and exit code 2. Heavy imports happen inside the verbs, so that `--help` 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -87,7 +88,18 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     if environment and arguments.name not in ("train", "match", "config"):
         raise InputError(f"{environment[0]} goes with train, match and config show only")
     arguments.env_options = environment
+    _note_bus(getattr(arguments, "bus", None), getattr(arguments, "bus_config", None))
     return arguments
+
+
+def _note_bus(uri: str | None, file: str | None) -> None:
+    """For all that this process and its children do."""
+    if uri is not None and "://" in uri:
+        os.environ["ROOKERY_BUS"] = uri
+    elif uri is not None:
+        os.environ.pop("ROOKERY_BUS", None)
+    if file is not None:
+        os.environ["ROOKERY_BUS_CONFIG"] = os.path.abspath(file)
 
 
 def _split_environment_options(argv: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -126,7 +138,7 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
     ) -> argparse.ArgumentParser:
         shown: dict[str, Any] = {"help": help_text} if listed else {}
         sub = commands.add_parser(name, description=help_text, **shown)
-        sub.add_argument("--json", action="store_true", help="print one JSON object")
+        _add_common(sub)
         sub.set_defaults(verb=function, name=name)
         return sub
 
@@ -166,7 +178,7 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
         ("delete", verbs.runs_delete, "remove a run that does not run"),
     ):
         sub = actions.add_parser(name, help=help_text, description=help_text)
-        sub.add_argument("--json", action="store_true", help="print one JSON object")
+        _add_common(sub)
         sub.set_defaults(verb=function)
         if name != "list":
             sub.add_argument("run", metavar="RUN")
@@ -199,6 +211,14 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
     return parser, list(commands.choices)
 
 
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--bus", metavar="BUS", help="sqlite (default), memory, or kafka://HOST:PORT[/PREFIX]"
+    )
+    parser.add_argument("--bus-config", metavar="FILE", help="TLS, SASL and prefix of a cluster")
+
+
 def _add_config_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("environment", metavar="ENVIRONMENT", nargs="?")
     parser.add_argument("--config", metavar="FILE", help="YAML with the keys of `config show`")
@@ -218,7 +238,6 @@ def _add_config_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=_integer, metavar="N")
     parser.add_argument("--launcher", metavar="NAME", help="local (default) or inline")
-    parser.add_argument("--bus", metavar="NAME", help="sqlite (default) or memory")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="any config key, repeatable"
     )

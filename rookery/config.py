@@ -176,7 +176,24 @@ class MemoryBusConfig(_Part):
     max_experience_mb: int = Field(default=256, ge=1)
 
 
-BusConfig = Annotated[SqliteBusConfig | MemoryBusConfig, Field(discriminator="kind")]
+class KafkaBusConfig(_Part):
+    """A cluster. Where it is and how to log in is each machine's own affair, not the run's."""
+
+    kind: Literal["kafka"] = "kafka"
+    topics: Literal["shared", "per-run"] = Field(
+        default="shared", description="one set of topics for all runs, or one for each"
+    )
+    partitions: int = Field(default=1, ge=1, description="of `experiences`, when it is made")
+    replication: int = Field(default=-1, ge=-1, description="copies; -1: the brokers' default")
+    max_experience_mb: int = Field(
+        default=1024, ge=8, description="kept experience; retention takes what is older"
+    )
+    experience_hours: float = Field(default=24.0, gt=0, description="that experience is kept")
+
+
+BusConfig = Annotated[
+    SqliteBusConfig | MemoryBusConfig | KafkaBusConfig, Field(discriminator="kind")
+]
 
 
 class RestartConfig(_Part):

@@ -41,14 +41,16 @@ class Progress:
         if self._live is not None:
             self._live.stop()
 
-    def __call__(self, state: RunState, metrics: TrainingMetrics | None) -> None:
+    def __call__(
+        self, state: RunState, metrics: TrainingMetrics | None, trouble: str | None = None
+    ) -> None:
+        line = f"waiting: {trouble}" if trouble else self.line(state, metrics)
         if self._live is not None:
-            self._live.update(self.line(state, metrics))
+            self._live.update(line)
             return
         now = time.monotonic()
-        if metrics is None or now < self._due:
+        if (metrics is None and trouble is None) or now < self._due:
             return
-        line = self.line(state, metrics)
         if line != self._last_line:
             self._due = now + self._interval
             self._interval = min(PIPED_INTERVAL_S, self._interval * 1.5)
@@ -98,7 +100,7 @@ class Progress:
         else:
             run, environment = result["run"], self._config.environment.id
             look = f"rookery eval {run}"
-            if result["seats"] > 1:
+            if "league" in result:
                 look = f"rookery match {environment} {run} script:random   rookery ladder {run}"
             self._say(f"  try: {look}   rookery plot {run}   rookery runs show {run}")
 

@@ -33,7 +33,8 @@ from rookery.tables import check_players
 from rookery.wiring import prepare_xla
 from rookery.workers import inline
 
-Progress = Callable[[RunState, TrainingMetrics | None], None]
+Progress = Callable[[RunState, TrainingMetrics | None, str | None], None]
+"""Takes the run's state, its newest metrics, and what is wrong with its bus, if anything is."""
 
 
 def author() -> str:
@@ -70,7 +71,7 @@ def carry(
         if not mine:
             return None
         config = home.config(home.state(run))
-        bus = home.open_run_bus(run, config) if config.bus.kind == "sqlite" else None
+        bus = home.open_run_bus(run, config) if config.bus.kind != "memory" else None
         launcher = make_launcher(home, run, config, standby, seat_function)
         controller = Controller(home, run, config, bus, launcher)
         follow = _following(bus, progress)
@@ -141,7 +142,7 @@ def _following(bus: Bus | None, progress: Progress | None) -> Callable[[RunState
         if subscription is not None:
             for record in subscription.poll(0.0):
                 newest = decode_json(record.payload, TrainingMetrics)
-        progress(state, newest)
+        progress(state, newest, bus.trouble if bus is not None else None)
 
     return tick
 

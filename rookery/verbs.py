@@ -35,7 +35,7 @@ def _config_from(arguments: argparse.Namespace) -> Any:
         "stop.until_return": arguments.until_return,
         "seed": arguments.seed,
         "launcher": arguments.launcher,
-        "bus.kind": arguments.bus,
+        "bus.kind": _bus_kind(arguments.bus),
     }
     for key, value in flags.items():
         if value is not None:
@@ -52,6 +52,12 @@ def _config_from(arguments: argparse.Namespace) -> Any:
     if options:
         layers.append({"environment": {"kwargs": options}})
     return build(*layers)
+
+
+def _bus_kind(asked: str | None) -> str | None:
+    """A URI says where the cluster is; what the config holds of it is that there is one."""
+    uri = asked or os.environ.get("ROOKERY_BUS")
+    return uri.partition(":")[0] if uri else None
 
 
 def _environment_options(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -131,7 +137,9 @@ def evaluate(arguments: argparse.Namespace, began: float) -> int:
     if arguments.json:
         print(json.dumps(result))
         return OK
-    print(f"{run} at {result['env_steps']:,} steps, {result['episodes']} fresh episodes")
+    trained = arguments.player == "policy"
+    who = f"{run} at {result['env_steps']:,} steps" if trained else f"{arguments.player} in {run}"
+    print(f"{who}, {result['episodes']} fresh episodes")
     for name in ("greedy", "sampled"):
         if name in result:
             found = result[name]

@@ -37,7 +37,7 @@ def status_of(home: Home, state: RunState) -> str:
 
 def training_history(home: Home, run: str) -> Iterator[TrainingMetrics]:
     """All training metrics that are kept, without stretches that a later life did over."""
-    bus = home.read_run_bus(run)
+    bus = home.read_run_bus(home.state(run))
     if bus is None:
         return
     kept: list[TrainingMetrics] = []
@@ -59,7 +59,7 @@ def newest_training(bus: Bus | None, run: str) -> TrainingMetrics | None:
 
 def train_result(home: Home, state: RunState, began: float) -> dict[str, Any]:
     """The JSON object of `rookery train`."""
-    bus = home.read_run_bus(state.id)
+    bus = home.read_run_bus(state)
     metrics = newest_training(bus, state.id)
     result: dict[str, Any] = {
         "run": state.id,
@@ -97,7 +97,7 @@ def list_rows(home: Home) -> list[dict[str, Any]]:
     rows = []
     for state in home.states().values():
         config = state.config["config"]
-        bus = home.read_run_bus(state.id)
+        bus = home.read_run_bus(state)
         metrics = newest_training(bus, state.id)
         if bus is not None:
             bus.close()
@@ -119,7 +119,7 @@ def show(home: Home, run: str) -> dict[str, Any]:
     """The JSON object of `rookery runs show`."""
     state = home.state(run)
     config = home.config(state)
-    bus = home.read_run_bus(run)
+    bus = home.read_run_bus(state)
     ledger, version, metrics = _ledger(home, state, bus)
     found = balance(bus, ledger)
     store = open_store(home.checkpoint_uri(run, config))
@@ -254,7 +254,7 @@ def why(home: Home, run: str) -> dict[str, Any]:
     """Name what is stuck: the JSON object of `rookery why`."""
     state = home.state(run)
     status = status_of(home, state)
-    bus = home.read_run_bus(run)
+    bus = home.read_run_bus(state)
     metrics = newest_training(bus, run)
     actors = _newest_actors(bus, state)
     if bus is not None:

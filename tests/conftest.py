@@ -19,13 +19,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psutil
 import pytest
 from hypothesis import settings
 
 from rookery.wiring import prepare_xla
+
+if TYPE_CHECKING:
+    from rookery.testing.kafka_broker import Cluster
 
 ROOT = Path(__file__).resolve().parents[1]
 COMPILE_CACHE = ROOT / ".cache" / "test-xla"  # one for all sessions: a warm one saves minutes
@@ -115,7 +118,7 @@ class Started:
         """Trained steps of the run, once this command has said anything about it."""
         from rookery.views import newest_training
 
-        bus = self.cli.home.read_run_bus(self.run)
+        bus = self.cli.home.read_run_bus(self.cli.home.state(self.run))
         if bus is None:
             return 0
         metrics = newest_training(bus, self.run)
@@ -304,3 +307,12 @@ def shared_cli(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
 def eventually() -> Callable[..., Any]:
     """`wait_until`, for tests that cannot import it."""
     return wait_until
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A real broker for all tests of a session that only need one to be there."""
+    from rookery.testing.kafka_broker import Cluster
+
+    with Cluster(directory=tmp_path_factory.mktemp("kafka")) as cluster:
+        yield cluster

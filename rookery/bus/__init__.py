@@ -100,6 +100,11 @@ class Bus(Protocol):
         """Reads of this thread inside the `with` see one moment of all topics."""
         ...
 
+    @property
+    def trouble(self) -> str | None:
+        """One line while the bus cannot be reached and everybody waits; None when all is well."""
+        ...
+
     def size_bytes(self, topic: str) -> int:
         """Payload bytes that are kept and count against the topic's limit."""
         ...

@@ -144,6 +144,11 @@ class MemoryBus:
         finally:
             self._thread.view = outer
 
+    @property
+    def trouble(self) -> None:
+        """It is there or it raises."""
+        return None
+
     def size_bytes(self, topic: str) -> int:
         with self._changed:
             return self._visible(topic).bytes

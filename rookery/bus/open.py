@@ -3,24 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from rookery.bus import Bus
-from rookery.errors import ConfigError, UnknownName
+from rookery.errors import ConfigError, MissingExtra, UnknownName
 
-SCHEMES = ("memory", "sqlite")
+if TYPE_CHECKING:
+    from rookery.bus.kafka_settings import KafkaSettings
+
+SCHEMES = ("memory", "sqlite", "kafka")
 
 
 def open_bus(uri: str, limits: Mapping[str, int] | None = None) -> Bus:
-    """The bus at `memory:` or `sqlite:PATH`; `limits` bounds topics by kept payload bytes."""
+    """The bus at `memory:`, `sqlite:PATH` or `kafka://HOST:PORT`.
+
+    `limits` bounds topics by kept payload bytes; on Kafka the broker's retention does.
+    """
     scheme, colon, rest = uri.partition(":")
     if not colon or scheme not in SCHEMES:
-        raise UnknownName("bus", uri, SCHEMES, "use memory: or sqlite:PATH")
+        raise UnknownName("bus", uri, SCHEMES, "use memory:, sqlite:PATH or kafka://HOST:PORT")
     if scheme == "memory":
         from rookery.bus.memory import MemoryBus
 
         return MemoryBus(limits)
+    if scheme == "kafka":
+        from rookery.bus.kafka_settings import KafkaSettings
+
+        return kafka_bus(KafkaSettings.of(uri))
     if not rest:
         raise ConfigError("the bus 'sqlite:' lacks its path: write sqlite:PATH")
     from rookery.bus.sqlite import SqliteBus
 
     return SqliteBus(rest, limits)
+
+
+def kafka_bus(settings: KafkaSettings, run: str | None = None) -> Bus:
+    """The topics of a cluster, or what one run has in them."""
+    try:
+        from rookery.bus.kafka import KafkaBus
+    except ModuleNotFoundError as error:
+        if error.name != "confluent_kafka":
+            raise
+        raise MissingExtra("the bus kafka://", "kafka") from None
+    return KafkaBus(settings, run)

@@ -156,6 +156,11 @@ class SqliteBus:
     def snapshot(self) -> AbstractContextManager[None]:
         return self._file.snapshot()
 
+    @property
+    def trouble(self) -> None:
+        """It is there or it raises."""
+        return None
+
     def size_bytes(self, topic: str) -> int:
         return self._read_topic(topic).bytes
 

@@ -34,7 +34,7 @@ def balance(bus: Bus | None, ledger: LedgerSummary) -> Balance:
         with bus.snapshot():
             for actor, headers in bus.newest_headers(EXPERIENCES).items():
                 produced[actor] = int(headers.get("steps_total", 0))
-            start = ledger.position or (0,)
+            start = ledger.position or (0,) * len(bus.end(EXPERIENCES))
             unread = sum(int(h.get("steps", 0)) for h in bus.headers(EXPERIENCES, start))
     return Balance(
         produced=sum(produced.values()),

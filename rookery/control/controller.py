@@ -119,7 +119,7 @@ class Controller:
         self.home.record(starting)
         self._log.read()
         argv = (kind, self.run, "--index", str(index), "--incarnation", str(incarnation))
-        environment = {"ROOKERY_HOME": str(self.home.path), **ONE_BLAS_THREAD}
+        environment = {**self.home.environment, **ONE_BLAS_THREAD}
         return WorkerSpec(kind, index, incarnation, argv, environment)
 
     def _observe(self) -> None:
@@ -174,8 +174,11 @@ class Controller:
         self._log.read()
 
     def _trained_steps(self) -> int:
-        """A sign of progress: the position to which experience was ever published."""
-        return sum(self._bus.end(EXPERIENCES)) if self._bus is not None else self.state.env_steps
+        """A sign of progress: how much experience was ever published."""
+        if self._bus is None:
+            return self.state.env_steps
+        newest = self._bus.newest_headers(EXPERIENCES).values()
+        return sum(int(headers.get("steps_total", 0)) for headers in newest)
 
     def _bury_the_dead(self) -> None:
         """No actor of an earlier owner lives: say so, so that no credit waits for one."""

@@ -1,17 +1,24 @@
-"""Where runs live: `$ROOKERY_HOME` or `./runs`, with the control log and a directory per run."""
+"""Where runs live: `$ROOKERY_HOME` or `./runs`, with the control log and a directory per run.
+
+With `$ROOKERY_BUS` (kafka://...) the log and the runs' topics are a cluster's, and the directory
+holds only what belongs to this machine: checkpoints without a URI of their own, logs, the lease.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import os
 import re
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rookery.bus import EARLIEST, Bus, Outgoing, Subscription
-from rookery.config import RunConfig
+from rookery.bus.open import kafka_bus
+from rookery.config import KafkaBusConfig, RunConfig
 from rookery.configure import validate
 from rookery.control.run_state import DELETED, RunState, apply, why_not
 from rookery.errors import BusError, BusUnmade, InputError, UnknownName
@@ -29,33 +36,53 @@ from rookery.messages import (
 )
 from rookery.spaces import EnvironmentSpec, spec_from_json, spec_to_json
 
+if TYPE_CHECKING:
+    from rookery.bus.kafka_settings import KafkaSettings
+
+BUS_VARIABLE = "ROOKERY_BUS"
+
 
 class Home:
     """The control log and the runs' directories. Opens files only when they are needed."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, cluster: KafkaSettings | None = None) -> None:
+        self.path, self.cluster = path, cluster
         self._control: Bus | None = None
 
     @classmethod
     def default(cls) -> Home:
-        return cls(Path(os.environ.get("ROOKERY_HOME") or "runs").absolute())
+        path = Path(os.environ.get("ROOKERY_HOME") or "runs").absolute()
+        uri = os.environ.get(BUS_VARIABLE)
+        if not uri:
+            return cls(path)
+        from rookery.bus.kafka_settings import KafkaSettings
+
+        return cls(path, KafkaSettings.of(uri))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What leads another process on this machine to the same place."""
+        found = {"ROOKERY_HOME": str(self.path)}
+        return found | ({BUS_VARIABLE: self.cluster.uri} if self.cluster is not None else {})
 
     @property
     def control(self) -> Bus:
         if self._control is None:
-            from rookery.bus.sqlite import SqliteBus
-
-            try:
-                self.path.mkdir(parents=True, exist_ok=True)
-                self._control = SqliteBus(self.path / "control.sqlite")
-            except (OSError, BusError) as error:
-                reason = getattr(error, "strerror", None) or error
-                raise InputError(
-                    f"cannot use {self.path} for runs: {reason}; set ROOKERY_HOME to a "
-                    "directory that can be written"
-                ) from None
+            self._control = kafka_bus(self.cluster) if self.cluster else self._file_bus()
         return self._control
+
+    def _file_bus(self) -> Bus:
+        from rookery.bus.sqlite import SqliteBus
+
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            return SqliteBus(self.path / "control.sqlite")
+        except (OSError, BusError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise InputError(
+                f"cannot use {self.path} for runs: {reason}; set ROOKERY_HOME to a "
+                "directory that can be written"
+            ) from None
 
     def close(self) -> None:
         if self._control is not None:
@@ -87,7 +114,7 @@ class Home:
 
     def states(self, only: str | None = None) -> dict[str, RunState]:
         """All runs that were not deleted, oldest first, folded from the log."""
-        if not (self.path / "control.sqlite").exists():
+        if self.cluster is None and not (self.path / "control.sqlite").exists():
             return {}
         log = RunLog(self, only)
         log.read()
@@ -124,6 +151,8 @@ class Home:
         return self.run_dir(run) / "bus.sqlite"
 
     def open_run_bus(self, run: str, config: RunConfig) -> Bus:
+        if isinstance(config.bus, KafkaBusConfig):
+            return self._run_topics(run, config.bus)
         limits = {EXPERIENCES: config.bus.max_experience_mb << 20}
         if config.bus.kind == "memory":
             from rookery.bus.memory import MemoryBus
@@ -134,14 +163,32 @@ class Home:
         self.run_dir(run).mkdir(parents=True, exist_ok=True)
         return SqliteBus(self.bus_path(run), limits)
 
-    def read_run_bus(self, run: str) -> Bus | None:
+    def _run_topics(self, run: str, bus: KafkaBusConfig) -> Bus:
+        if self.cluster is None:
+            raise InputError(
+                f"run {run} is on Kafka: say where with --bus kafka://HOST:PORT or {BUS_VARIABLE}"
+            )
+        settings = dataclasses.replace(
+            self.cluster,
+            per_run=bus.topics == "per-run",
+            partitions=bus.partitions,
+            replication=bus.replication,
+            experience_mb=bus.max_experience_mb,
+            experience_hours=bus.experience_hours,
+        )
+        return kafka_bus(settings, run)
+
+    def read_run_bus(self, state: RunState) -> Bus | None:
         """The run's bus for reading only, if there is one."""
+        config = self.config(state)
+        if isinstance(config.bus, KafkaBusConfig):
+            return self._run_topics(state.id, config.bus)
         from rookery.bus.sqlite import SqliteBus
 
-        if not self.bus_path(run).exists():
+        if not self.bus_path(state.id).exists():
             return None
         try:
-            return SqliteBus(self.bus_path(run), read_only=True)
+            return SqliteBus(self.bus_path(state.id), read_only=True)
         except BusUnmade:
             return None
 

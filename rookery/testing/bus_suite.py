@@ -5,7 +5,7 @@
             return MyBus(limits=limits)
 
 Topics are new names in each test, so a broker that outlives the test will do; they must have one
-partition. A bus without transactions sets `atomic_batches = False`.
+partition. `RetentionSuite` and `EmbeddedBusSuite` hold what only some buses can do.
 """
 
 from __future__ import annotations
@@ -38,8 +38,6 @@ def drain(subscription: Subscription, count: int, limit: int = 256) -> list[Reco
 class BusSuite:
     """The contract of `rookery.bus.Bus`."""
 
-    atomic_batches = True
-
     def make_bus(self, limits: Mapping[str, int] | None = None) -> Bus:
         """A new, empty bus (or at least one whose topics can be new)."""
         raise NotImplementedError
@@ -55,13 +53,6 @@ class BusSuite:
     @pytest.fixture
     def bus(self) -> Iterator[Bus]:
         bus = self.make_bus(None)
-        yield bus
-        bus.close()
-
-    @pytest.fixture
-    def bounded(self, topic: str) -> Iterator[Bus]:
-        """A bus that keeps at most 100 bytes of `topic`."""
-        bus = self.make_bus({topic: 100})
         yield bus
         bus.close()
 
@@ -112,35 +103,6 @@ class BusSuite:
         assert bus.publish([]) == []
         assert bus.end(topic) == (0,)
 
-    def test_a_batch_is_seen_whole_or_not_at_all(
-        self, bus: Bus, topic: str, other: str, start: Callable[..., Future[Any]]
-    ) -> None:
-        if not self.atomic_batches:
-            pytest.skip("this bus has no transactions")
-        done = threading.Event()
-
-        def publish() -> None:
-            for _ in range(100):
-                bus.publish([Outgoing(name, b"x") for name in (topic, other, topic)])
-            done.set()
-
-        publisher = start(publish)
-        torn = []
-        while not done.wait(0):
-            with bus.snapshot():
-                ends = (bus.end(topic)[0], bus.end(other)[0])
-            if ends[0] != 2 * ends[1]:
-                torn.append(ends)
-        publisher.result(PATIENCE_S)
-        assert torn == []
-
-    def test_a_refused_batch_leaves_nothing(self, bounded: Bus, topic: str, other: str) -> None:
-        bounded.publish([Outgoing(topic, b"x" * 60)])
-        with pytest.raises(BusFull):
-            bounded.publish([Outgoing(other, b"y"), Outgoing(topic, b"x" * 60)], timeout_s=0.0)
-        assert bounded.end(other) == (0,)
-        assert bounded.end(topic) == (1,)
-
     def test_publishers_in_many_threads_lose_nothing(
         self, bus: Bus, topic: str, start: Callable[..., Future[Any]]
     ) -> None:
@@ -177,16 +139,6 @@ class BusSuite:
         second = bus.subscribe(topic, first.position())
         assert second.position() == (4,)
         assert [record.payload for record in drain(second, 2)] == [b"4", b"5"]
-
-    def test_a_position_older_than_what_is_kept_starts_at_the_oldest(
-        self, bus: Bus, topic: str
-    ) -> None:
-        bus.publish([Outgoing(topic, b"%d" % i) for i in range(6)])
-        bus.retain(topic, (4,))
-        for start in ((1,), EARLIEST):
-            subscription = bus.subscribe(topic, start)
-            assert (subscription.position(), subscription.lag()) == ((4,), 2)
-            assert [record.offset for record in drain(subscription, 2)] == [4, 5]
 
     def test_a_position_past_the_end_reads_what_comes_next(self, bus: Bus, topic: str) -> None:
         bus.publish([Outgoing(topic, b"0")])
@@ -248,41 +200,6 @@ class BusSuite:
         assert [record.payload for record in reader.result(PATIENCE_S)] == [b"wake"]
         assert time.monotonic() - began < PATIENCE_S / 2
 
-    def test_a_full_topic_blocks_until_retention_makes_room(
-        self, bounded: Bus, topic: str, start: Callable[..., Future[Any]]
-    ) -> None:
-        bounded.publish([Outgoing(topic, b"x" * 60)])
-        publisher = start(bounded.publish, [Outgoing(topic, b"y" * 60)], PATIENCE_S)
-        with pytest.raises(TimeoutError):
-            publisher.result(0.05)
-        assert bounded.end(topic) == (1,)
-        bounded.retain(topic, (1,))
-        assert publisher.result(PATIENCE_S) == [1]
-        assert bounded.size_bytes(topic) == 60
-
-    def test_a_topic_that_stays_full_is_an_error_that_says_so(
-        self, bounded: Bus, topic: str
-    ) -> None:
-        bounded.publish([Outgoing(topic, b"x" * 100)])
-        began = time.monotonic()
-        with pytest.raises(BusFull, match=rf"{topic}.* 100 bytes .*limit of 100"):
-            bounded.publish([Outgoing(topic, b"y")], timeout_s=0.05)
-        assert time.monotonic() - began >= 0.04
-
-    def test_what_can_never_fit_is_refused_at_once(self, bounded: Bus, topic: str) -> None:
-        with pytest.raises(BusError, match=rf"101 bytes .*{topic}.*100") as caught:
-            bounded.publish([Outgoing(topic, b"x" * 101)], timeout_s=PATIENCE_S)
-        assert not isinstance(caught.value, BusFull)
-
-    def test_a_full_topic_does_not_hold_up_another(
-        self, bounded: Bus, topic: str, other: str, start: Callable[..., Future[Any]]
-    ) -> None:
-        bounded.publish([Outgoing(topic, b"x" * 100)])
-        blocked = start(bounded.publish, [Outgoing(topic, b"y")], PATIENCE_S)
-        assert bounded.publish([Outgoing(other, b"z")], timeout_s=PATIENCE_S) == [0]
-        bounded.retain(topic, (1,))
-        assert blocked.result(PATIENCE_S) == [1]
-
     # Keys and headers
 
     def test_newest_is_the_last_record_of_its_key(self, bus: Bus, topic: str) -> None:
@@ -292,21 +209,6 @@ class BusSuite:
         newest = bus.newest(topic, "b")
         assert newest is not None and (newest.offset, newest.payload) == (3, b"3")
         assert bus.newest(topic, "c") is None
-
-    def test_newest_headers_outlive_their_record(self, bus: Bus, topic: str) -> None:
-        bus.publish([Outgoing(topic, b"", "ab"[i % 2], {"i": str(i)}) for i in range(5)])
-        expected = {"a": {"i": "4"}, "b": {"i": "3"}}
-        assert bus.newest_headers(topic) == expected
-        bus.retain(topic, bus.end(topic))
-        assert bus.newest(topic, "a") is None
-        assert bus.newest_headers(topic) == expected
-
-    def test_headers_are_read_from_a_position_on(self, bus: Bus, topic: str) -> None:
-        bus.publish([Outgoing(topic, b"x", headers={"i": str(i)}) for i in range(6)])
-        assert [headers["i"] for headers in bus.headers(topic, (4,))] == ["4", "5"]
-        bus.retain(topic, (2,))
-        assert [headers["i"] for headers in bus.headers(topic, (0,))] == ["2", "3", "4", "5"]
-        assert list(bus.headers(topic, bus.end(topic))) == []
 
     def test_headers_that_are_not_text_are_refused(self, bus: Bus, topic: str) -> None:
         with pytest.raises(BusError, match="steps"):
@@ -321,100 +223,6 @@ class BusSuite:
         assert list(bus.headers(topic, (0,))) == []
         bus.retain(topic, (5,))
         assert bus.end(topic) == (0,)
-
-    # Retention
-
-    def test_retention_removes_what_is_before_the_position(self, bus: Bus, topic: str) -> None:
-        bus.publish([Outgoing(topic, b"x" * (i + 1)) for i in range(5)])
-        assert bus.size_bytes(topic) == 15
-        bus.retain(topic, (3,))
-        assert bus.size_bytes(topic) == 9
-        assert [r.offset for r in drain(bus.subscribe(topic, EARLIEST), 2)] == [3, 4]
-        bus.retain(topic, (1,))
-        assert bus.size_bytes(topic) == 9
-
-    def test_retention_can_keep_each_keys_newest(self, bus: Bus, topic: str) -> None:
-        keys = "abaacc"
-        bus.publish([Outgoing(topic, b"%d" % i, key) for i, key in enumerate(keys)])
-        bus.retain(topic, (5,), keep_newest=True)
-        subscription = bus.subscribe(topic, EARLIEST)
-        assert subscription.lag() == 3
-        assert [record.offset for record in drain(subscription, 3)] == [1, 3, 5]
-        assert subscription.lag() == 0
-        assert bus.size_bytes(topic) == 3
-        kept = bus.newest(topic, "b")
-        assert kept is not None and kept.payload == b"1"
-        bus.publish([Outgoing(topic, b"6", "b")])
-        bus.retain(topic, (5,), keep_newest=True)
-        assert [r.offset for r in drain(bus.subscribe(topic, EARLIEST), 3)] == [3, 5, 6]
-        bus.retain(topic, (5,))
-        assert [r.offset for r in drain(bus.subscribe(topic, EARLIEST), 2)] == [5, 6]
-
-    def test_an_offset_is_never_given_twice(self, bus: Bus, topic: str) -> None:
-        bus.publish([Outgoing(topic, b"x") for _ in range(3)])
-        subscription = bus.subscribe(topic, EARLIEST)
-        drain(subscription, 3)
-        bus.retain(topic, bus.end(topic))
-        assert (bus.size_bytes(topic), bus.end(topic)) == (0, (3,))
-        assert bus.publish([Outgoing(topic, b"y")]) == [3]
-        assert [record.payload for record in drain(subscription, 1)] == [b"y"]
-
-    def test_retention_past_the_end_removes_only_what_is_there(self, bus: Bus, topic: str) -> None:
-        bus.publish([Outgoing(topic, b"x")])
-        bus.retain(topic, (100,))
-        assert bus.publish([Outgoing(topic, b"y")]) == [1]
-        assert [r.offset for r in drain(bus.subscribe(topic, EARLIEST), 1)] == [1]
-
-    def test_a_reader_that_retention_overtook_goes_on(self, bus: Bus, topic: str) -> None:
-        subscription = bus.subscribe(topic, EARLIEST)
-        bus.publish([Outgoing(topic, b"%d" % i) for i in range(4)])
-        bus.retain(topic, (4,))
-        assert subscription.lag() == 0
-        assert subscription.poll(0.01) == []
-        bus.publish([Outgoing(topic, b"4")])
-        assert [record.payload for record in drain(subscription, 1)] == [b"4"]
-
-    # One moment
-
-    def test_reads_in_a_snapshot_see_one_moment(
-        self, bus: Bus, topic: str, other: str, start: Callable[..., Future[Any]]
-    ) -> None:
-        if not self.atomic_batches:
-            pytest.skip("this bus has no transactions")
-        bus.publish([Outgoing(topic, b"1", "k", {"v": "1"})])
-
-        def change() -> None:
-            bus.publish([Outgoing(topic, b"22", "k", {"v": "2"}), Outgoing(other, b"x")])
-            bus.retain(topic, (1,))
-
-        with bus.snapshot():
-            start(change).result(PATIENCE_S)
-            assert bus.end(topic) == (1,)
-            assert bus.end(other) == (0,)
-            assert bus.newest_headers(topic) == {"k": {"v": "1"}}
-            assert list(bus.headers(topic, (0,))) == [{"v": "1"}]
-            assert bus.size_bytes(topic) == 1
-            with bus.snapshot():
-                assert bus.end(topic) == (1,)
-            newest = bus.newest(topic, "k")
-            assert newest is not None and newest.payload == b"1"
-            subscription = bus.subscribe(topic, EARLIEST)
-            assert [record.payload for record in subscription.poll(PATIENCE_S)] == [b"1"]
-            assert subscription.poll(PATIENCE_S) == []  # at once: nothing new can come
-        assert bus.end(topic) == (2,)
-        assert bus.newest_headers(topic) == {"k": {"v": "2"}}
-        assert list(bus.headers(topic, (0,))) == [{"v": "2"}]
-        assert bus.size_bytes(topic) == 2
-
-    def test_a_thread_cannot_write_in_its_own_snapshot(self, bus: Bus, topic: str) -> None:
-        if not self.atomic_batches:
-            pytest.skip("this bus has no transactions")
-        with bus.snapshot():
-            with pytest.raises(BusError, match="snapshot"):
-                bus.publish([Outgoing(topic, b"x")])
-            with pytest.raises(BusError, match="snapshot"):
-                bus.retain(topic, (1,))
-        assert bus.publish([Outgoing(topic, b"x")]) == [0]
 
     # Closing
 
@@ -450,3 +258,205 @@ class BusSuite:
         bus.close()
         with pytest.raises(BusClosed):
             reader.result(PATIENCE_S)
+
+
+class RetentionSuite(BusSuite):
+    """A bus from which records can be removed."""
+
+    # Where a reader starts and stands
+
+    def test_a_position_older_than_what_is_kept_starts_at_the_oldest(
+        self, bus: Bus, topic: str
+    ) -> None:
+        bus.publish([Outgoing(topic, b"%d" % i) for i in range(6)])
+        bus.retain(topic, (4,))
+        for start in ((1,), EARLIEST):
+            subscription = bus.subscribe(topic, start)
+            assert (subscription.position(), subscription.lag()) == ((4,), 2)
+            assert [record.offset for record in drain(subscription, 2)] == [4, 5]
+
+    # Keys and headers
+
+    def test_newest_headers_outlive_their_record(self, bus: Bus, topic: str) -> None:
+        bus.publish([Outgoing(topic, b"", "ab"[i % 2], {"i": str(i)}) for i in range(5)])
+        expected = {"a": {"i": "4"}, "b": {"i": "3"}}
+        assert bus.newest_headers(topic) == expected
+        bus.retain(topic, bus.end(topic))
+        assert bus.newest(topic, "a") is None
+        assert bus.newest_headers(topic) == expected
+
+    def test_headers_are_read_from_a_position_on(self, bus: Bus, topic: str) -> None:
+        bus.publish([Outgoing(topic, b"x", headers={"i": str(i)}) for i in range(6)])
+        assert [headers["i"] for headers in bus.headers(topic, (4,))] == ["4", "5"]
+        bus.retain(topic, (2,))
+        assert [headers["i"] for headers in bus.headers(topic, (0,))] == ["2", "3", "4", "5"]
+        assert list(bus.headers(topic, bus.end(topic))) == []
+
+    # Retention
+
+    def test_retention_removes_what_is_before_the_position(self, bus: Bus, topic: str) -> None:
+        bus.publish([Outgoing(topic, b"x" * (i + 1)) for i in range(5)])
+        assert bus.size_bytes(topic) == 15
+        bus.retain(topic, (3,))
+        assert bus.size_bytes(topic) == 9
+        assert [r.offset for r in drain(bus.subscribe(topic, EARLIEST), 2)] == [3, 4]
+        bus.retain(topic, (1,))
+        assert bus.size_bytes(topic) == 9
+
+    def test_an_offset_is_never_given_twice(self, bus: Bus, topic: str) -> None:
+        bus.publish([Outgoing(topic, b"x") for _ in range(3)])
+        subscription = bus.subscribe(topic, EARLIEST)
+        drain(subscription, 3)
+        bus.retain(topic, bus.end(topic))
+        assert (bus.size_bytes(topic), bus.end(topic)) == (0, (3,))
+        assert bus.publish([Outgoing(topic, b"y")]) == [3]
+        assert [record.payload for record in drain(subscription, 1)] == [b"y"]
+
+    def test_retention_past_the_end_removes_only_what_is_there(self, bus: Bus, topic: str) -> None:
+        bus.publish([Outgoing(topic, b"x")])
+        bus.retain(topic, (100,))
+        assert bus.publish([Outgoing(topic, b"y")]) == [1]
+        assert [r.offset for r in drain(bus.subscribe(topic, EARLIEST), 1)] == [1]
+
+
+class EmbeddedBusSuite(RetentionSuite):
+    """A bus with transactions and with bounds of its own: its publishers wait for room."""
+
+    @pytest.fixture
+    def bounded(self, topic: str) -> Iterator[Bus]:
+        """A bus that keeps at most 100 bytes of `topic`."""
+        bus = self.make_bus({topic: 100})
+        yield bus
+        bus.close()
+
+    # Publishing and reading
+
+    def test_a_batch_is_seen_whole_or_not_at_all(
+        self, bus: Bus, topic: str, other: str, start: Callable[..., Future[Any]]
+    ) -> None:
+        done = threading.Event()
+
+        def publish() -> None:
+            for _ in range(100):
+                bus.publish([Outgoing(name, b"x") for name in (topic, other, topic)])
+            done.set()
+
+        publisher = start(publish)
+        torn = []
+        while not done.wait(0):
+            with bus.snapshot():
+                ends = (bus.end(topic)[0], bus.end(other)[0])
+            if ends[0] != 2 * ends[1]:
+                torn.append(ends)
+        publisher.result(PATIENCE_S)
+        assert torn == []
+
+    def test_a_refused_batch_leaves_nothing(self, bounded: Bus, topic: str, other: str) -> None:
+        bounded.publish([Outgoing(topic, b"x" * 60)])
+        with pytest.raises(BusFull):
+            bounded.publish([Outgoing(other, b"y"), Outgoing(topic, b"x" * 60)], timeout_s=0.0)
+        assert bounded.end(other) == (0,)
+        assert bounded.end(topic) == (1,)
+
+    # Waiting
+
+    def test_a_full_topic_blocks_until_retention_makes_room(
+        self, bounded: Bus, topic: str, start: Callable[..., Future[Any]]
+    ) -> None:
+        bounded.publish([Outgoing(topic, b"x" * 60)])
+        publisher = start(bounded.publish, [Outgoing(topic, b"y" * 60)], PATIENCE_S)
+        with pytest.raises(TimeoutError):
+            publisher.result(0.05)
+        assert bounded.end(topic) == (1,)
+        bounded.retain(topic, (1,))
+        assert publisher.result(PATIENCE_S) == [1]
+        assert bounded.size_bytes(topic) == 60
+
+    def test_a_topic_that_stays_full_is_an_error_that_says_so(
+        self, bounded: Bus, topic: str
+    ) -> None:
+        bounded.publish([Outgoing(topic, b"x" * 100)])
+        began = time.monotonic()
+        with pytest.raises(BusFull, match=rf"{topic}.* 100 bytes .*limit of 100"):
+            bounded.publish([Outgoing(topic, b"y")], timeout_s=0.05)
+        assert time.monotonic() - began >= 0.04
+
+    def test_what_can_never_fit_is_refused_at_once(self, bounded: Bus, topic: str) -> None:
+        with pytest.raises(BusError, match=rf"101 bytes .*{topic}.*100") as caught:
+            bounded.publish([Outgoing(topic, b"x" * 101)], timeout_s=PATIENCE_S)
+        assert not isinstance(caught.value, BusFull)
+
+    def test_a_full_topic_does_not_hold_up_another(
+        self, bounded: Bus, topic: str, other: str, start: Callable[..., Future[Any]]
+    ) -> None:
+        bounded.publish([Outgoing(topic, b"x" * 100)])
+        blocked = start(bounded.publish, [Outgoing(topic, b"y")], PATIENCE_S)
+        assert bounded.publish([Outgoing(other, b"z")], timeout_s=PATIENCE_S) == [0]
+        bounded.retain(topic, (1,))
+        assert blocked.result(PATIENCE_S) == [1]
+
+    # Retention
+
+    def test_retention_can_keep_each_keys_newest(self, bus: Bus, topic: str) -> None:
+        keys = "abaacc"
+        bus.publish([Outgoing(topic, b"%d" % i, key) for i, key in enumerate(keys)])
+        bus.retain(topic, (5,), keep_newest=True)
+        subscription = bus.subscribe(topic, EARLIEST)
+        assert subscription.lag() == 3
+        assert [record.offset for record in drain(subscription, 3)] == [1, 3, 5]
+        assert subscription.lag() == 0
+        assert bus.size_bytes(topic) == 3
+        kept = bus.newest(topic, "b")
+        assert kept is not None and kept.payload == b"1"
+        bus.publish([Outgoing(topic, b"6", "b")])
+        bus.retain(topic, (5,), keep_newest=True)
+        assert [r.offset for r in drain(bus.subscribe(topic, EARLIEST), 3)] == [3, 5, 6]
+        bus.retain(topic, (5,))
+        assert [r.offset for r in drain(bus.subscribe(topic, EARLIEST), 2)] == [5, 6]
+
+    # One moment
+
+    def test_reads_in_a_snapshot_see_one_moment(
+        self, bus: Bus, topic: str, other: str, start: Callable[..., Future[Any]]
+    ) -> None:
+        bus.publish([Outgoing(topic, b"1", "k", {"v": "1"})])
+
+        def change() -> None:
+            bus.publish([Outgoing(topic, b"22", "k", {"v": "2"}), Outgoing(other, b"x")])
+            bus.retain(topic, (1,))
+
+        with bus.snapshot():
+            start(change).result(PATIENCE_S)
+            assert bus.end(topic) == (1,)
+            assert bus.end(other) == (0,)
+            assert bus.newest_headers(topic) == {"k": {"v": "1"}}
+            assert list(bus.headers(topic, (0,))) == [{"v": "1"}]
+            assert bus.size_bytes(topic) == 1
+            with bus.snapshot():
+                assert bus.end(topic) == (1,)
+            newest = bus.newest(topic, "k")
+            assert newest is not None and newest.payload == b"1"
+            subscription = bus.subscribe(topic, EARLIEST)
+            assert [record.payload for record in subscription.poll(PATIENCE_S)] == [b"1"]
+            assert subscription.poll(PATIENCE_S) == []  # at once: nothing new can come
+        assert bus.end(topic) == (2,)
+        assert bus.newest_headers(topic) == {"k": {"v": "2"}}
+        assert list(bus.headers(topic, (0,))) == [{"v": "2"}]
+        assert bus.size_bytes(topic) == 2
+
+    def test_a_thread_cannot_write_in_its_own_snapshot(self, bus: Bus, topic: str) -> None:
+        with bus.snapshot():
+            with pytest.raises(BusError, match="snapshot"):
+                bus.publish([Outgoing(topic, b"x")])
+            with pytest.raises(BusError, match="snapshot"):
+                bus.retain(topic, (1,))
+        assert bus.publish([Outgoing(topic, b"x")]) == [0]
+
+    def test_a_reader_that_retention_overtook_goes_on(self, bus: Bus, topic: str) -> None:
+        subscription = bus.subscribe(topic, EARLIEST)
+        bus.publish([Outgoing(topic, b"%d" % i) for i in range(4)])
+        bus.retain(topic, (4,))
+        assert subscription.lag() == 0
+        assert subscription.poll(0.01) == []
+        bus.publish([Outgoing(topic, b"4")])
+        assert [record.payload for record in drain(subscription, 1)] == [b"4"]

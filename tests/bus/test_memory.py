@@ -10,10 +10,10 @@ from rookery.bus import Bus
 from rookery.bus.memory import MemoryBus
 from rookery.bus.open import open_bus
 from rookery.errors import InputError, UnknownName
-from rookery.testing.bus_suite import BusSuite
+from rookery.testing.bus_suite import EmbeddedBusSuite
 
 
-class TestMemoryBus(BusSuite):
+class TestMemoryBus(EmbeddedBusSuite):
     def make_bus(self, limits: Mapping[str, int] | None = None) -> Bus:
         return MemoryBus(limits)
 
@@ -26,7 +26,7 @@ def test_open_bus_makes_a_memory_bus() -> None:
 
 @pytest.mark.parametrize("uri", ["memry:", "sqlite", "", "redis:x"])
 def test_an_unknown_bus_is_named_with_what_exists(uri: str) -> None:
-    with pytest.raises(UnknownName, match="use memory: or sqlite:PATH"):
+    with pytest.raises(UnknownName, match="use memory:, sqlite:PATH or kafka:"):
         open_bus(uri)
 
 

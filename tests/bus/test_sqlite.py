@@ -24,13 +24,13 @@ from rookery.bus.memory import MemoryBus
 from rookery.bus.open import open_bus
 from rookery.bus.sqlite import SqliteBus
 from rookery.errors import BusError, BusFull
-from rookery.testing.bus_suite import PATIENCE_S, BusSuite, drain
+from rookery.testing.bus_suite import PATIENCE_S, EmbeddedBusSuite, drain
 
 ROOT = Path(__file__).parents[2]
 PROCESS_PATIENCE_S = 60.0  # a loaded machine starts Python slowly
 
 
-class TestSqliteBus(BusSuite):
+class TestSqliteBus(EmbeddedBusSuite):
     @pytest.fixture(autouse=True)
     def _directory(self, tmp_path: Path) -> None:
         self.directory = tmp_path

@@ -66,7 +66,7 @@ def check_ledger(checkpoint: Any) -> None:
 
 def all_metrics(cli: Cli, run: str) -> list[TrainingMetrics]:
     """Of every life, also those that a later one did over."""
-    bus = cli.home.read_run_bus(run)
+    bus = cli.home.read_run_bus(cli.home.state(run))
     assert bus is not None
     subscription = bus.subscribe(METRICS_TRAINING, "earliest")
     found = []

@@ -50,7 +50,7 @@ def resident(running: Started) -> dict[str, int]:
 def trained_s(running: Started) -> float:
     from rookery.views import newest_training
 
-    bus = running.cli.home.read_run_bus(running.run)
+    bus = running.cli.home.read_run_bus(running.cli.home.state(running.run))
     metrics = newest_training(bus, running.run)
     if bus is not None:
         bus.close()

@@ -1,0 +1,177 @@
+"""librdkafka's clients as Rookery uses them, and its errors in words that say what to do."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from rookery.bus.kafka_settings import KafkaSettings
+from rookery.errors import BusError
+
+T = TypeVar("T")
+REACH_S = 10.0  # how long a cluster may take to answer for the first time
+DELIVERY_S = 3600.0  # how long a message waits for a cluster that went away
+PAUSE_S = 0.02
+MESSAGE_BYTES = 900_000  # below the brokers' default limit, with room for key and headers
+
+_SECURITY = (
+    KafkaError._AUTHENTICATION,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError._SSL,
+)
+_PASSING = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+)
+_NOT_ALLOWED = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+)
+
+
+class Health:
+    """Whether the cluster answers, as the clients' error callbacks tell it."""
+
+    def __init__(self, servers: str) -> None:
+        self.servers = servers
+        self._lock = threading.Lock()
+        self._last: Any = None  # the newest error of a connection
+        self._down_since: float | None = None
+
+    def note(self, error: Any) -> None:
+        with self._lock:
+            self._last = error
+            if error.code() == KafkaError._ALL_BROKERS_DOWN and self._down_since is None:
+                self._down_since = time.monotonic()
+
+    def answered(self) -> None:
+        with self._lock:
+            self._down_since = None
+
+    @property
+    def trouble(self) -> str | None:
+        """One line while no broker can be reached; None when all is well."""
+        since = self._down_since
+        if since is None:
+            return None
+        return f"no broker of {self.servers} answers since {time.monotonic() - since:.0f} s"
+
+    def explain(self, error: Any) -> BusError:
+        """What a person should read instead of a client's error."""
+        if isinstance(error, KafkaException):
+            error = error.args[0]
+        with self._lock:
+            last = self._last
+        code = error.code()
+        if code in _SECURITY or (last is not None and last.code() in _SECURITY):
+            return self._refused(error if code in _SECURITY else last)
+        if code in _NOT_ALLOWED:
+            return BusError(f"{self.servers} does not permit this: {error.str()}; ask its owner")
+        if code in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN):
+            said = f" ({_short(last.str())})" if last is not None else ""
+            return BusError(
+                f"no Kafka broker answers at {self.servers}{said}: check the address, and that "
+                "what listens there is Kafka with the same security"
+            )
+        return BusError(f"Kafka at {self.servers}: {_short(error.str())}")
+
+    def _refused(self, error: Any) -> BusError:
+        text = _short(error.str())
+        if error.code() == KafkaError._SSL:
+            return BusError(
+                f"{self.servers}: TLS failed ({text}): check tls.ca in the bus config, and that "
+                "the certificate is for this host"
+            )
+        return BusError(f"{self.servers} refused the log-in ({text}): check sasl in the bus config")
+
+
+def _short(text: str) -> str:
+    """Without librdkafka's thread names and retry counts."""
+    for mark in (": Disconnected", " (after ", " (in state"):
+        text = text.split(mark)[0]
+    return " ".join(text.split())[:200]
+
+
+class Clients:
+    """Makes the clients of one bus."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self.settings = settings
+        self.health = Health(settings.servers)
+        self._common: dict[str, Any] = {
+            "bootstrap.servers": settings.servers,
+            "client.id": "rookery",
+            "error_cb": self.health.note,
+            "logger": _silent,
+            "reconnect.backoff.ms": 50,
+            "reconnect.backoff.max.ms": 1000,
+            "allow.auto.create.topics": False,
+            **settings.client,
+        }
+
+    def producer(self) -> Any:
+        return Producer(
+            {
+                **self._common,
+                "enable.idempotence": True,
+                "acks": "all",
+                "linger.ms": 0,
+                "message.timeout.ms": int(DELIVERY_S * 1000),
+                "queue.buffering.max.kbytes": 128 << 10,
+                "retry.backoff.ms": 50,
+            }
+        )
+
+    def consumer(self) -> Any:
+        return Consumer(
+            {
+                **self._common,
+                "group.id": f"rookery-{uuid.uuid4().hex}",  # positions are ours, never the group's
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "auto.offset.reset": "earliest",  # a reader that retention overtook goes on there
+                "enable.partition.eof": False,
+                "fetch.wait.max.ms": 100,
+                "fetch.queue.backoff.ms": 2,
+                "fetch.error.backoff.ms": 50,
+                "max.partition.fetch.bytes": 8 << 20,
+                "queued.max.messages.kbytes": 32 << 10,
+            }
+        )
+
+    def admin(self) -> Any:
+        return AdminClient(self._common)
+
+    def asked(self, question: Callable[[], T]) -> T:
+        """The answer, asked for again while a leader is being elected or a topic is being made."""
+        deadline = time.monotonic() + REACH_S
+        while True:
+            try:
+                answer = question()
+            except KafkaException as error:
+                if error.args[0].code() not in _PASSING or time.monotonic() > deadline:
+                    raise self.health.explain(error) from None
+                time.sleep(PAUSE_S)
+            else:
+                self.health.answered()
+                return answer
+
+
+class _Silent:
+    """What librdkafka logs reaches people through Health instead."""
+
+    def log(self, *_: object, **__: object) -> None:
+        return
+
+
+_silent = _Silent()
