@@ -4,8 +4,9 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 EXTRAS ?= box2d,gymnax
 TEST_WORKERS ?= 2
+KAFKA_PORT ?= 9092
 
-.PHONY: help setup run check test soak bench clean
+.PHONY: help setup run check test soak bench kafka kafka-stop clean
 
 help:
 	@echo "make run    set up, train CartPole-v1 until it is solved, say what to try next"
@@ -13,6 +14,7 @@ help:
 	@echo "make check  lint, types, layers"
 	@echo "make soak   the full counts of the fault and learning tests (about an hour)"
 	@echo "make bench  every benchmark, one after the other"
+	@echo "make kafka  a Kafka broker on 127.0.0.1:$(KAFKA_PORT) that keeps running; make kafka-stop ends it"
 
 $(VENV)/.run-stamp: pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
@@ -48,6 +50,12 @@ bench: $(VENV)/.test-stamp
 	$(BIN)/python benchmarks/learner.py
 	$(BIN)/python benchmarks/selfplay.py
 	$(BIN)/python benchmarks/versus.py
+
+kafka: setup
+	@$(BIN)/python -m rookery.testing.kafka_broker start --port $(KAFKA_PORT)
+
+kafka-stop:
+	@$(BIN)/python -m rookery.testing.kafka_broker stop --port $(KAFKA_PORT)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .cache

@@ -36,7 +36,7 @@ examples:
 RUN is an id, a unique prefix of one, or `last`. Runs live under ./runs or $ROOKERY_HOME.
 """
 
-WORKER_COMMANDS = ("actor", "learner", "standby")  # typed by launchers, not by people
+WORKER_COMMANDS = ("standby",)  # typed by launchers, not by people
 
 
 def run(argv: Sequence[str], began: float) -> int:
@@ -197,13 +197,13 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
     _add_config_options(config)
 
     for name, help_text in (
-        ("actor", "one actor of a run, in the foreground"),
-        ("learner", "the learner of a run, in the foreground"),
+        ("actor", "join a run as one more actor, in the foreground"),
+        ("learner", "take over as the learner of a run, in the foreground"),
     ):
-        worker = verb(name, verbs.worker, help_text, listed=False)
+        worker = verb(name, verbs.worker, help_text)
         worker.add_argument("run", metavar="RUN")
-        worker.add_argument("--index", type=int, default=0)
-        worker.add_argument("--incarnation", type=int, required=True)
+        worker.add_argument("--index", type=int, default=0, help=argparse.SUPPRESS)
+        worker.add_argument("--incarnation", type=int, help=argparse.SUPPRESS)  # by a launcher
     standby = verb("standby", verbs.standby, "a learner that waits for its run", listed=False)
     standby.add_argument("--threads", type=int, default=1)
     for sub in [*commands.choices.values(), *actions.choices.values()]:

@@ -15,6 +15,7 @@ RookeryError
 ├── EnvironmentFailed      an environment raised, or hung past its deadline
 ├── MaskError              a seat was offered no legal action, or was about to play an illegal one
 ├── MoveFailed             a late player gave no move and its fallback is to stop (players/late.py)
+├── LearnerFenced          another learner took the run over
 └── StalenessError         a fragment reached the learner later than the bound allows
 """
 
@@ -123,3 +124,7 @@ def nearest_names(name: str, known: Iterable[str], count: int = 3) -> tuple[str,
     if not found:
         found = [low for low in by_lower if name.lower() in low][:count]
     return tuple(by_lower[low] for low in found)
+
+
+class LearnerFenced(RookeryError):
+    """Another learner took the run over: this one must not train any more."""

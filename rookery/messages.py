@@ -35,6 +35,8 @@ METRICS_ACTORS = "metrics.actors"
 CREDITS_KEY = "credits"
 LEAGUE_KEY = "league"
 SEATS_KEY = "seats"
+LEARNER_KEY = "learner"  # of claims, among the actors' keys
+JOINED_FROM = 1000  # ordinals of actors that joined on their own, without a controller
 
 MAX_JSON_BYTES = 4 << 20
 
@@ -84,12 +86,26 @@ class ActorJoined(_Json, frozen=True, kw_only=True, tag="joined"):
     actor: str
     generation: int
     next_turn: int  # of its playing loop; each makes a fragment of every policy that learns
+    heartbeat_s: float = 0.0  # how often it says that it lives; 0: a controller watches over it
 
 
 class ActorLeft(_Json, frozen=True, kw_only=True, tag="left"):
     """An incarnation is gone for good; whatever it published stands before this record."""
 
     actor: str
+
+
+class ActorAlive(_Json, frozen=True, kw_only=True, tag="alive"):
+    """An actor that nobody watches over still plays."""
+
+    actor: str
+
+
+class LearnerClaimed(_Json, frozen=True, kw_only=True, tag="claimed"):
+    """A learner begins a generation; the first claim of a number in the log has it."""
+
+    generation: int
+    token: str
 
 
 class Credits(_Json, frozen=True, kw_only=True, tag="credits"):
@@ -292,6 +308,7 @@ class TrainingMetrics(_Json, frozen=True, kw_only=True, tag="training"):
     train_s: float  # since the first environment step, over all lives of the run
     steps_per_s: float  # steady: since the first update of this life, compile time excluded
     recent_steps_per_s: float
+    host: str = ""  # the machine the learner lives on
     episodes: int
     mean_return_100: float | None
     mean_length_100: float | None
@@ -314,11 +331,14 @@ class ActorMetrics(_Json, frozen=True, kw_only=True, tag="actor"):
     steps_per_s: float
     waiting_share: float  # of the time since the last report, spent waiting for credits
     doing: str  # waiting, playing
+    host: str = ""  # the machine it lives on
 
 
 JsonMessage = (
     ActorJoined
     | ActorLeft
+    | ActorAlive
+    | LearnerClaimed
     | Credits
     | LeaguePools
     | SeatsChanged

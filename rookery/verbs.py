@@ -446,6 +446,8 @@ def worker(arguments: argparse.Namespace, began: float) -> int:
     from rookery import workers
 
     name, run = arguments.name, arguments.run
+    if arguments.incarnation is None:
+        return _leave(workers.join(name, run))
     return _leave(workers.main(name, run, arguments.index, arguments.incarnation))
 
 

@@ -22,6 +22,7 @@ from rookery.control.home import Home
 from rookery.frozen import snapshot_store
 from rookery.learner.batching import Branch, Inbox
 from rookery.learner.checkpoint import Manifest, acting_arrays, newest_checkpoint, pending_fragments
+from rookery.learner.claims import claim
 from rookery.learner.keeper import Keeper
 from rookery.learner.leagues import Leagues
 from rookery.learner.loop import Updated, learn
@@ -89,6 +90,7 @@ def wire_actor(
     wait_s: float,
     busy: Callable[[str], None] = lambda doing: None,
     stopped: Callable[[], bool] = lambda: False,
+    heartbeat_s: float = 0.0,
 ) -> Actor:
     config, seating = place.config, place.seating
     if is_solo(seating):
@@ -97,7 +99,9 @@ def wire_actor(
         rollout = make_rollout(config, seating, place.home, place.run, actor, busy)
     policies = [p for p in config.all_policies if p in seating.live]
     seats = tuple(place.spec.seats)
-    post = ActorPost(place.bus, place.run, policies, config.learning, actor, seats, wait_s, busy)
+    post = ActorPost(
+        place.bus, place.run, policies, config.learning, actor, seats, wait_s, busy, heartbeat_s
+    )
     return Actor(rollout, post, play(rollout, post, stopped))
 
 
@@ -141,7 +145,7 @@ class Learner:
 
 def wire_learner(
     place: Place,
-    generation: int,
+    at_least: int,
     wait_s: float,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Learner:
@@ -166,6 +170,7 @@ def wire_learner(
     else:
         manifest = checkpoint.manifest
         arrays |= {p: acting_arrays(nets[p], checkpoint.arrays, p) for p in config.learning}
+    generation = claim(place.bus, at_least)
     manifest.ancestry[generation] = manifest.number
     inbox = Inbox(
         place.bus,

@@ -10,29 +10,39 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import secrets
 import signal
+import socket
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from typing import Any
 
+from rookery.actor.post import ActorPost
 from rookery.bus import Outgoing
-from rookery.control.home import Home
-from rookery.errors import EnvironmentFailed, RookeryError
-from rookery.launchers import LIFELINE, WorkerSpec
+from rookery.control.home import Home, RunLog
+from rookery.control.run_state import RUNNING
+from rookery.errors import EnvironmentFailed, LearnerFenced, RookeryError
+from rookery.launchers import FENCED, LIFELINE, WorkerSpec
 from rookery.messages import (
+    JOINED_FROM,
     METRICS_ACTORS,
     ActorId,
     ActorMetrics,
     RunEnded,
+    WorkerExited,
     WorkerFailed,
+    WorkerStarted,
+    WorkerStarting,
     encode_json,
 )
 from rookery.players.seat_map import SeatFunction
 from rookery.wiring import Actor, Learner, Place, prepare_xla, wire_actor, wire_learner
 
 WAIT_S = 0.1  # how long a worker sleeps on the bus before it looks up
+HEARTBEAT_S = 5.0  # of actors that joined on their own
 HUNG = 71  # exit code of a worker whose environment hung
 
 
@@ -49,6 +59,23 @@ class Stop:
         self.asked = True
 
 
+class UntilEnded(Stop):
+    """Set by a signal, or when the log says that the run ended; looks about once a second."""
+
+    def __init__(self, home: Home, run: str) -> None:
+        super().__init__()
+        self._log, self._run = RunLog(home, run), run
+        self._due = 0.0
+
+    def __call__(self) -> bool:
+        now = time.monotonic()
+        if not self.asked and now >= self._due:
+            self._due = now + 1.0
+            self._log.read()
+            self.asked = self._log.states[self._run].desired != RUNNING
+        return self.asked
+
+
 def main(kind: str, run: str, index: int, incarnation: int) -> int:
     """Run one worker in this process until it is done; returns the exit code."""
     home = Home.default()
@@ -60,6 +87,35 @@ def main(kind: str, run: str, index: int, incarnation: int) -> int:
         end_with_parent()
     work = {"actor": _act, "learner": _learn}[kind]
     return guarded(home, run, spec, lambda: work(home, run, spec, stop))
+
+
+def join(kind: str, name: str) -> int:
+    """A worker in the foreground that joins a run from any machine, until the run ends."""
+    home = Home.default()
+    run = home.find(name)
+    known = home.state(run).workers.get("learner-0")
+    if kind == "actor":
+        spec = WorkerSpec(kind, JOINED_FROM + secrets.randbelow(10**6), 1, (), {})
+    else:
+        spec = WorkerSpec(kind, 0, known.incarnation + 1 if known else 1, (), {})
+    stop = UntilEnded(home, run)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop.ask)
+    identity: dict[str, Any] = {
+        "run": run,
+        "kind": kind,
+        "index": spec.index,
+        "incarnation": spec.incarnation,
+    }
+    home.record(WorkerStarting(**identity), WorkerStarted(**identity, pid=os.getpid()))
+    print(f"{kind} {spec.index}.{spec.incarnation} joined {run}", flush=True)
+    if kind == "actor":
+        code = guarded(home, run, spec, lambda: _act(home, run, spec, stop, HEARTBEAT_S))
+    else:
+        code = guarded(home, run, spec, lambda: _learn(home, run, spec, stop))
+    home.record(WorkerExited(**identity, code=code, expected=code in (0, FENCED)))
+    print(f"{kind} left {run}", flush=True)
+    return code
 
 
 def wait_for_work(threads: int) -> int:
@@ -85,6 +141,9 @@ def guarded(home: Home, run: str, spec: WorkerSpec, work: Callable[[], int]) -> 
     """Do the work; whatever ends it is written to the log of events first."""
     try:
         return work()
+    except LearnerFenced as error:
+        print(f"rookery: {error}", file=sys.stderr, flush=True)
+        return FENCED
     except Exception as error:  # noqa: BLE001 the worker's outermost frame: report, then die
         traceback.print_exc()
         home.record(failure(run, spec, error))
@@ -114,16 +173,41 @@ def failure(run: str, spec: WorkerSpec, error: BaseException) -> WorkerFailed:
 # --- actor ---------------------------------------------------------------------------------------
 
 
-def _act(home: Home, run: str, spec: WorkerSpec, stop: Stop) -> int:
+def _act(home: Home, run: str, spec: WorkerSpec, stop: Stop, heartbeat_s: float = 0.0) -> int:
     place = Place.open(home, run)
     prepare_xla(place.config.learner.threads)
     actor_id = ActorId(spec.index, spec.incarnation)
     with DeadlineWatch(home, run, spec, place.config.environment.deadline_s) as watch:
-        actor = wire_actor(place, actor_id, WAIT_S, watch.busy, stop)
+        actor = wire_actor(place, actor_id, WAIT_S, watch.busy, stop, heartbeat_s)
         meter = ActorMeter(place, actor)
-        for fragment in actor.loop:
-            meter.note(fragment is not None)
+        with Heartbeat(actor.post, heartbeat_s):
+            for fragment in actor.loop:
+                meter.note(fragment is not None)
+    if heartbeat_s:
+        actor.post.leave()
     return 0
+
+
+class Heartbeat:
+    """Says every few seconds that an actor lives, whatever its environment is doing."""
+
+    def __init__(self, post: ActorPost, every_s: float) -> None:
+        self._post, self._every_s = post, every_s
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+
+    def __enter__(self) -> None:
+        if self._every_s:
+            self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        if self._every_s:
+            self._thread.join()
+
+    def _beat(self) -> None:
+        while not self._over.wait(self._every_s):
+            self._post.alive()
 
 
 class ActorMeter:
@@ -151,6 +235,7 @@ class ActorMeter:
             steps_per_s=(post.agent_steps - self._steps) / elapsed,
             waiting_share=min(1.0, self._waited / elapsed),
             doing="playing" if played else "waiting",
+            host=socket.gethostname(),
         )
         message = Outgoing(METRICS_ACTORS, encode_json(metrics), key=metrics.actor)
         self._place.bus.publish([message])

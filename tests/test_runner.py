@@ -40,7 +40,7 @@ def test_ctrl_c_in_the_middle_of_a_write_to_the_log_stops_the_run(
         writing = False
         return offsets
 
-    def begin(state: object, metrics: object) -> None:
+    def begin(state: object, metrics: object, trouble: str | None) -> None:
         if home.control.publish == publish:  # the run goes on: the next write is interrupted
             monkeypatch.setattr(home.control, "publish", interrupted)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -21,8 +22,10 @@ from rookery.errors import BusFull
 from rookery.messages import (
     EXPERIENCES,
     MODEL_UPDATES,
+    ActorAlive,
     ActorId,
     ActorJoined,
+    ActorLeft,
     Credits,
     LeaguePools,
     SeatsChanged,
@@ -53,20 +56,24 @@ class ActorPost:
         seats: Sequence[str],
         wait_s: float,
         busy: Callable[[str], None] = lambda doing: None,
+        heartbeat_s: float = 0.0,
     ) -> None:
         self.run, self.actor = run, actor
         self._policies, self._learning, self._seats = policies, tuple(learning), tuple(seats)
         self._bus = bus
         self._wait_s = wait_s  # 0 in an inline run, where waiting is another's turn
         self._busy = busy
+        self._heartbeat_s = heartbeat_s
         self._updates = bus.subscribe(MODEL_UPDATES, EARLIEST)
         self._weights: dict[str, Weights] = {}
         self._pools: LeaguePools | None = None
         self._changed: SeatsChanged | None = None
         self._generation = 0  # the learner's, that this actor has joined; 0: none yet
         self._upto = 0
+        self._listed = False  # whether the learner has said that it knows us
         self.sequence = 0
         self.agent_steps = 0
+        self._lock = threading.Lock()  # between the playing loop and the heartbeat
 
     @property
     def _turn(self) -> int:
@@ -83,15 +90,16 @@ class ActorPost:
 
     def send(self, played: Played, admitted: Admitted) -> tuple[Fragment, ...]:
         fragments = []
-        for part, policy in enumerate(self._learning):
-            games = played.games if part == 0 else ()
-            fragment = self._fragment(
-                policy, part, played.experience[policy], games, admitted.version
-            )
-            fragments.append(fragment)
-            self.sequence += 1
-            self.agent_steps += fragment.header.steps
-        self._publish([self._message(fragment) for fragment in fragments])
+        with self._lock:
+            for part, policy in enumerate(self._learning):
+                games = played.games if part == 0 else ()
+                fragment = self._fragment(
+                    policy, part, played.experience[policy], games, admitted.version
+                )
+                fragments.append(fragment)
+                self.sequence += 1
+                self.agent_steps += fragment.header.steps
+            self._publish([self._message(fragment) for fragment in fragments])
         return tuple(fragments)
 
     def _message(self, fragment: Fragment) -> Outgoing:
@@ -103,6 +111,7 @@ class ActorPost:
             headers={
                 "kind": "fragment",
                 "run": self.run,
+                "actor": header.actor,
                 "sequence": str(header.sequence),
                 "steps": str(header.steps),
                 "steps_total": str(header.first_step + header.steps),
@@ -167,15 +176,33 @@ class ActorPost:
             if known is None or weights.header.version > known.header.version:
                 self._weights[policy] = weights
         if credits is not None and credits.generation >= self._generation:
-            if credits.generation > self._generation:
+            listed = str(self.actor) in credits.upto
+            if credits.generation > self._generation or (self._listed and not listed):
                 self._join(credits.generation)
+            self._listed = listed
             self._upto = credits.upto.get(str(self.actor), 0)
 
     def _join(self, generation: int) -> None:
-        joined = ActorJoined(actor=str(self.actor), generation=generation, next_turn=self._turn)
-        headers = {"kind": "joined", "steps": "0", "steps_total": str(self.agent_steps)}
-        self._publish([Outgoing(EXPERIENCES, encode_json(joined), str(self.actor), headers)])
+        joined = ActorJoined(
+            actor=str(self.actor),
+            generation=generation,
+            next_turn=self._turn,
+            heartbeat_s=self._heartbeat_s,
+        )
+        self._publish([self._word("joined", joined)])
         self._generation = generation
+
+    def leave(self) -> None:
+        """Say that everything was sent and nothing will follow."""
+        self._publish([self._word("left", ActorLeft(actor=str(self.actor)))])
+
+    def alive(self) -> None:
+        with self._lock:
+            self._bus.publish([self._word("alive", ActorAlive(actor=str(self.actor)))])
+
+    def _word(self, kind: str, message: ActorJoined | ActorLeft | ActorAlive) -> Outgoing:
+        headers = {"kind": kind, "steps": "0", "steps_total": str(self.agent_steps)}
+        return Outgoing(EXPERIENCES, encode_json(message), str(self.actor), headers)
 
     def _publish(self, messages: Sequence[Outgoing]) -> None:
         """A full bus makes the actor wait; it never drops."""

@@ -2,7 +2,9 @@
 
 `produced` is what the actors numbered (the newest record of each on the bus), `in_flight` what lies
 on the bus past the learner's position or waits in its half-built batches, `trained` and `dropped`
-what its ledger says. No term is found by subtraction, so a wrong count shows.
+what its ledger says. No term is found by subtraction, so a wrong count shows. Where a bus has no
+snapshots the newest records are looked up before the unread ones are counted, and whatever came in
+between is counted on both sides.
 """
 
 from __future__ import annotations
@@ -33,9 +35,14 @@ def balance(bus: Bus | None, ledger: LedgerSummary) -> Balance:
     if bus is not None:
         with bus.snapshot():
             for actor, headers in bus.newest_headers(EXPERIENCES).items():
-                produced[actor] = int(headers.get("steps_total", 0))
+                total = int(headers.get("steps_total", 0))
+                produced[actor] = max(produced.get(actor, 0), total)
             start = ledger.position or (0,) * len(bus.end(EXPERIENCES))
-            unread = sum(int(h.get("steps", 0)) for h in bus.headers(EXPERIENCES, start))
+            for headers in bus.headers(EXPERIENCES, start):
+                unread += int(headers.get("steps", 0))
+                actor = headers.get("actor", "")
+                if actor:
+                    produced[actor] = max(produced.get(actor, 0), int(headers["steps_total"]))
     return Balance(
         produced=sum(produced.values()),
         trained=ledger.trained,

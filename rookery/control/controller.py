@@ -11,9 +11,11 @@ from rookery.config import RunConfig
 from rookery.control.home import Home, RunLog
 from rookery.control.run_state import RUNNING, RunState, exit_text
 from rookery.control.supervision import Supervisor
-from rookery.launchers import ONE_BLAS_THREAD, Launcher, Observed, WorkerSpec
+from rookery.launchers import FENCED, ONE_BLAS_THREAD, Launcher, Observed, WorkerSpec
 from rookery.messages import (
     EXPERIENCES,
+    JOINED_FROM,
+    LEARNER_KEY,
     MODEL_UPDATES,
     SEATS_KEY,
     ActorLeft,
@@ -45,6 +47,7 @@ class Controller:
         self._asked_to_stop: set[str] = set()
         self._started: set[str] = set()
         self._told = 0  # revision of the seats
+        self._elsewhere: set[str] = set()  # workers whose work another machine took over
 
     @property
     def state(self) -> RunState:
@@ -110,7 +113,8 @@ class Controller:
     def _wanted(self) -> list[tuple[str, int]]:
         if self.config.launcher == "inline":
             return [("inline", 0)]
-        return [("learner", 0), *(("actor", i) for i in range(self.config.actors.count))]
+        wanted = [("learner", 0), *(("actor", i) for i in range(self.config.actors.count))]
+        return [(kind, i) for kind, i in wanted if f"{kind}-{i}" not in self._elsewhere]
 
     def _new_incarnation(self, kind: str, index: int) -> WorkerSpec:
         known = self.state.workers.get(f"{kind}-{index}")
@@ -141,7 +145,11 @@ class Controller:
         self._started.discard(name)
         self._log.read()  # its own last words come before its exit
         worker = f"{kind}-{index}"
-        expected = name in self._asked_to_stop or self.state.desired != RUNNING
+        if seen.code == FENCED:
+            self._elsewhere.add(worker)
+            self._specs.pop(worker, None)
+        stopped = name in self._asked_to_stop or self.state.desired != RUNNING
+        expected = stopped or worker in self._elsewhere
         self.home.record(
             WorkerExited(
                 run=self.run,
@@ -185,7 +193,8 @@ class Controller:
         if self._bus is None or self.config.launcher == "inline":
             return
         for actor, headers in self._bus.newest_headers(EXPERIENCES).items():
-            if headers.get("kind") != "left":
+            supervised = actor != LEARNER_KEY and int(actor.partition(".")[0]) < JOINED_FROM
+            if supervised and headers.get("kind") != "left":
                 self._announce_left(actor)
 
     def _announce_left(self, actor: str) -> None:

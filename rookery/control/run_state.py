@@ -154,6 +154,8 @@ def _with_worker(
 ) -> RunState:
     name = f"{event.kind}-{event.index}"
     worker = state.workers.get(name) or WorkerState(event.kind, event.index, event.incarnation)
+    if event.incarnation < worker.incarnation:
+        return state  # the last words of one whose work another has taken over
     match event:
         case WorkerStarting():
             worker = _replace(

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+FENCED = 75  # exit code of a learner whose run another one took over
 LIFELINE = "ROOKERY_LIFELINE"  # "stdin": the worker ends when its standard input closes
 
 # A second thread makes small matrices slower and takes the core of another worker.

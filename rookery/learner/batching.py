@@ -10,9 +10,10 @@ import numpy as np
 
 from rookery.bus import Bus, Position, Record
 from rookery.codec import Fragment, decode_fragment
-from rookery.errors import StalenessError
+from rookery.errors import LearnerFenced, StalenessError
 from rookery.learner.credits import CreditBook
 from rookery.learner.ledger import Ledger
+from rookery.learner.pulse import Pulse
 from rookery.messages import EXPERIENCES, ActorJoined, ActorLeft, WeightsVersion, decode_json
 
 ABANDONED = "abandoned"  # played with weights that a learner restart took back
@@ -88,6 +89,7 @@ class Inbox:
         self.pending, self._partial = turns_of(received)
         self.bytes_read = 0
         self.lag_max = 0
+        self.pulse = Pulse(lambda: bus.trouble is not None)
         self._subscription = bus.subscribe(EXPERIENCES, position)
         self._wait_s = wait_s
         self._trains_abandoned = trains_abandoned
@@ -113,6 +115,9 @@ class Inbox:
     def receive(self, now: int, wait_s: float | None = None) -> bool:
         """Take in what has come; True if the set of actors changed, so that credits are due."""
         changed = False
+        for actor in self.pulse.silent():  # it may come back, and joins again then
+            self._leave(actor)
+            changed = True
         for record in self._subscription.poll(self._wait_s if wait_s is None else wait_s):
             changed |= self._take(record, now)
         return changed
@@ -169,16 +174,30 @@ class Inbox:
             if joined.generation != self.generation:
                 return False  # meant for a learner before this one
             self.book.join(joined.actor, joined.next_turn)
+            self.pulse.expect(joined.actor, joined.heartbeat_s)
             return True
+        self.pulse.heard(record.key)
+        if kind == "alive":
+            return False
+        if kind == "claimed":
+            if int(record.headers["generation"]) > self.generation:
+                raise LearnerFenced(
+                    f"another learner took this run over as generation "
+                    f"{record.headers['generation']}; this one was {self.generation}"
+                )
+            return False
         if kind == "left":
-            actor = decode_json(record.payload, ActorLeft).actor
-            self.book.leave(actor)
-            for _, fragment in self._partial.pop(actor, ()):
-                self._settle_drop([fragment], ABANDONED)
+            self._leave(decode_json(record.payload, ActorLeft).actor)
             return True
         self.bytes_read += len(record.payload)
         self._collect(record.payload, decode_fragment(record.payload), now)
         return False
+
+    def _leave(self, actor: str) -> None:
+        self.book.leave(actor)
+        self.pulse.forget(actor)
+        for _, fragment in self._partial.pop(actor, ()):
+            self._settle_drop([fragment], ABANDONED)
 
     def _collect(self, payload: bytes, fragment: Fragment, now: int) -> None:
         header = fragment.header

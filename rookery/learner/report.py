@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import socket
 import time
 from collections.abc import Iterable
 
@@ -146,6 +147,7 @@ class Report:
             train_s=self.train_s,
             steps_per_s=self.steps_per_s,
             recent_steps_per_s=self._pace.read(time.monotonic()),
+            host=socket.gethostname(),
             episodes=first.count,
             mean_return_100=first.mean_return,
             mean_length_100=_mean(e.length for e in first.episodes),

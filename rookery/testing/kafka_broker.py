@@ -22,7 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from rookery.errors import BusError, MissingExtra
+from rookery.errors import BusError, InputError, MissingExtra
 from rookery.testing.kafka_jars import KAFKA_VERSION, jars
 from rookery.testing.kafka_java import Runtime, find_java, spawn
 from rookery.testing.kafka_ports import listens, reserve
@@ -68,10 +68,14 @@ class Cluster:
         self._runtime = Runtime.find(version)
         directory = directory.resolve()
         self._held: list[socket.socket] = []  # the nodes' ports, also while a node is down
-        nodes = [
-            Node(i, directory / f"node-{i}", self._addresses(also_on, 0 if i else port))
-            for i in range(brokers)
-        ]
+        try:
+            nodes = [
+                Node(i, directory / f"node-{i}", self._addresses(also_on, 0 if i else port))
+                for i in range(brokers)
+            ]
+        except InputError:
+            self._release()
+            raise
         security = listener_security or Security()
         self._plan = Plan(directory, tuple(nodes), security, settings or {})
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
@@ -190,6 +194,9 @@ class Cluster:
         self.stop()
         for draft in self._drafts.values():
             draft.unlink(missing_ok=True)
+        self._release()
+
+    def _release(self) -> None:
         while self._held:
             self._held.pop().close()
 
@@ -198,11 +205,12 @@ class Cluster:
         wanted |= dict.fromkeys(("BETWEEN", "CONTROLLER"), ("127.0.0.1", 0))
         if also_on:
             wanted["ALSO"] = (also_on, 0)
-        holders = {name: reserve(*address) for name, address in wanted.items()}
-        self._held += holders.values()
-        found = {name: "{}:{}".format(*held.getsockname()) for name, held in holders.items()}
-        while self._held and sys.platform != "linux":  # elsewhere a held port cannot be listened on
-            self._held.pop().close()
+        found = {}
+        for name, address in wanted.items():
+            self._held.append(reserve(*address))
+            found[name] = "{}:{}".format(*self._held[-1].getsockname())
+        if sys.platform != "linux":  # nobody may listen on a port that we hold
+            self._release()
         return found
 
     def _ask(self, servers: str) -> ClusterMetadata | None:

@@ -60,6 +60,8 @@ def jars(version: str = KAFKA_VERSION) -> Path:
                 written = Path(part) / jar.name
                 written.write_bytes(data)
                 written.replace(place / jar.name)
+        for stale in place.glob("*.jsa"):  # what kafka_java made from the jars of before
+            stale.unlink(missing_ok=True)
     return place
 
 

@@ -1,4 +1,4 @@
-"""What must be on disk before a Kafka node starts: settings, certificates, a formatted directory."""
+"""What is on disk before a Kafka node starts: settings, certificates, a formatted directory."""
 
 from __future__ import annotations
 

@@ -1,0 +1,32 @@
+"""Two learners of one run cannot both train: generations are claimed through the log.
+
+    generation = claim(bus, at_least)        # ours; every learner before it will see that
+
+The first claim of a number in the log has it, so two that claim at once get different ones. A
+learner that reads a claim of a later generation than its own is fenced: it stops, and actors ignore
+whatever weights it still sends.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+from rookery.bus import Bus, Outgoing
+from rookery.messages import EXPERIENCES, LEARNER_KEY, LearnerClaimed, encode_json
+
+
+def claim(bus: Bus, at_least: int) -> int:
+    """A generation that no other learner of this run has or will get."""
+    token = secrets.token_hex(8)
+    generation = at_least
+    while True:
+        last = bus.newest_headers(EXPERIENCES).get(LEARNER_KEY, {})
+        generation = max(generation, int(last.get("generation", 0)) + 1)
+        start = bus.end(EXPERIENCES)
+        claimed = LearnerClaimed(generation=generation, token=token)
+        headers = {"kind": "claimed", "generation": str(generation), "token": token, "steps": "0"}
+        bus.publish([Outgoing(EXPERIENCES, encode_json(claimed), LEARNER_KEY, headers)])
+        claims = [h for h in bus.headers(EXPERIENCES, start) if h.get("kind") == "claimed"]
+        first = next(h for h in claims if h["generation"] == str(generation))
+        if first["token"] == token:
+            return generation
