@@ -275,6 +275,7 @@ class LedgerSummary(msgspec.Struct, frozen=True, kw_only=True):
     seen: dict[str, int]  # actor -> agent steps received from it
     duplicates: int = 0  # fragments that arrived twice and were ignored
     gaps: int = 0  # fragments that should have come and did not
+    damaged: int = 0  # messages in `experiences` that could not be read and were skipped
 
 
 class PolicyMetrics(msgspec.Struct, frozen=True, kw_only=True):

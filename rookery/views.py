@@ -141,6 +141,7 @@ def show(home: Home, run: str) -> dict[str, Any]:
             "exact": found.exact,
         },
         "duplicates": ledger.duplicates,
+        "damaged": ledger.damaged,
         "gaps": ledger.gaps,
         "lag_max": metrics.lag_max if metrics else None,
         "weights_version": version,

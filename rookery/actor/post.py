@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 
@@ -18,7 +19,7 @@ from rookery.codec import (
     decode_weights,
     encode_fragment,
 )
-from rookery.errors import BusFull
+from rookery.errors import BusFull, MessageError
 from rookery.messages import (
     EXPERIENCES,
     MODEL_UPDATES,
@@ -33,6 +34,8 @@ from rookery.messages import (
     decode_json,
     encode_json,
 )
+
+logger = logging.getLogger(__name__)
 
 
 class ActorPost:
@@ -162,15 +165,18 @@ class ActorPost:
         newest: dict[str, bytes] = {}
         credits: Credits | None = None
         for record in self._updates.poll(wait_s):
-            match record.headers.get("kind"):
-                case "weights":
-                    newest[record.key] = record.payload
-                case "credits":
-                    credits = decode_json(record.payload, Credits)
-                case "league":
-                    self._pools = decode_json(record.payload, LeaguePools)
-                case "seats":
-                    self._changed = decode_json(record.payload, SeatsChanged)
+            try:
+                match record.headers.get("kind"):
+                    case "weights":
+                        newest[record.key] = record.payload
+                    case "credits":
+                        credits = decode_json(record.payload, Credits)
+                    case "league":
+                        self._pools = decode_json(record.payload, LeaguePools)
+                    case "seats":
+                        self._changed = decode_json(record.payload, SeatsChanged)
+            except MessageError as error:
+                logger.warning("%s offset %d: skipped: %s", record.topic, record.offset, error)
         for policy, payload in newest.items():
             weights, known = decode_weights(payload), self._weights.get(policy)
             if known is None or weights.header.version > known.header.version:

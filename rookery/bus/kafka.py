@@ -21,7 +21,7 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from rookery.bus import EARLIEST, LATEST, Outgoing, Position, Record, embedded
 from rookery.bus.chunks import CHUNK, Assembler, Damaged, chunk_key, split
-from rookery.bus.kafka_client import MESSAGE_BYTES, REACH_S, Clients
+from rookery.bus.kafka_client import DELIVERY_S, LOOK_S, MESSAGE_BYTES, REACH_S, Clients
 from rookery.bus.kafka_settings import KafkaSettings
 from rookery.bus.kafka_topics import NEWEST, Topics, is_compacted
 from rookery.errors import BusError
@@ -47,6 +47,7 @@ class KafkaBus:
         self._topics.reach()
         self._producer = self.clients.producer()
         self._reader = self.clients.consumer()  # for questions, never assigned
+        self._ask_again = 0.0
         self._closed = False
         self._lock = threading.Lock()
         self._subscriptions: list[KafkaSubscription] = []
@@ -57,6 +58,9 @@ class KafkaBus:
     def trouble(self) -> str | None:
         """One line while the cluster does not answer."""
         self._producer.poll(0)
+        if self.clients.health.trouble is not None and time.monotonic() >= self._ask_again:
+            self._ask_again = time.monotonic() + 1.0
+            self.clients.answers(self._reader)
         return self.clients.health.trouble
 
     def name(self, topic: str) -> str:
@@ -263,12 +267,15 @@ class KafkaBus:
         finally:
             self.forget(subscription)
 
-    def _watermarks(self, topic: str) -> tuple[Position, Position]:
+    def _watermarks(
+        self, topic: str, timeout_s: float = REACH_S, away_s: float = DELIVERY_S
+    ) -> tuple[Position, Position]:
         name, low, high = self.name(topic), [], []
         for partition in range(self.partitions(topic)):
             at = TopicPartition(name, partition)
             found = self.clients.asked(
-                lambda at=at: self._reader.get_watermark_offsets(at, timeout=REACH_S)  # type: ignore[misc]
+                lambda at=at: self._reader.get_watermark_offsets(at, timeout=timeout_s),  # type: ignore[misc]
+                away_s,
             )
             low.append(found[0])
             high.append(found[1])
@@ -332,8 +339,15 @@ class KafkaSubscription:
                 return []
 
     def _is_at_end(self) -> bool:
-        """Whether all that was published before the call has been read."""
-        return self._bus.clients.health.trouble is not None or self.lag() == 0
+        """Whether all that was published before the call has been read, as far as can be told."""
+        if self._bus.trouble is not None:
+            return True
+        try:
+            return self._lag(LOOK_S, away_s=0.0) == 0
+        except BusError:
+            if self._bus.trouble is None:
+                raise
+            return True
 
     def _take(self, wait_s: float, limit: int) -> list[Record]:
         records: list[Record] = []
@@ -387,7 +401,10 @@ class KafkaSubscription:
         )
 
     def lag(self) -> int:
-        low, high = self._bus._watermarks(self._topic)
+        return self._lag(REACH_S, DELIVERY_S)
+
+    def _lag(self, timeout_s: float, away_s: float) -> int:
+        low, high = self._bus._watermarks(self._topic, timeout_s, away_s)
         spans = zip(self.next, low, high, strict=True)
         return sum(max(0, end - max(at, start)) for at, start, end in spans)
 

@@ -17,6 +17,7 @@ from rookery.errors import BusError
 T = TypeVar("T")
 REACH_S = 10.0  # how long a cluster may take to answer for the first time
 DELIVERY_S = 3600.0  # how long a message waits for a cluster that went away
+LOOK_S = 1.0  # how long a question may take that nobody depends on
 PAUSE_S = 0.02
 MESSAGE_BYTES = 900_000  # below the brokers' default limit, with room for key and headers
 
@@ -25,6 +26,7 @@ _SECURITY = (
     KafkaError.SASL_AUTHENTICATION_FAILED,
     KafkaError._SSL,
 )
+_AWAY = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN)
 _PASSING = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -46,6 +48,7 @@ class Health:
         self.servers = servers
         self._lock = threading.Lock()
         self._last: Any = None  # the newest error of a connection
+        self.reached = False  # whether the cluster has ever answered
         self._down_since: float | None = None
 
     def note(self, error: Any) -> None:
@@ -54,9 +57,15 @@ class Health:
             if error.code() == KafkaError._ALL_BROKERS_DOWN and self._down_since is None:
                 self._down_since = time.monotonic()
 
+    def unanswered(self) -> None:
+        with self._lock:
+            if self._down_since is None:
+                self._down_since = time.monotonic()
+
     def answered(self) -> None:
         with self._lock:
             self._down_since = None
+            self.reached = True
 
     @property
     def trouble(self) -> str | None:
@@ -77,7 +86,7 @@ class Health:
             return self._refused(error if code in _SECURITY else last)
         if code in _NOT_ALLOWED:
             return BusError(f"{self.servers} does not permit this: {error.str()}; ask its owner")
-        if code in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN):
+        if code in _AWAY:
             said = f" ({_short(last.str())})" if last is not None else ""
             return BusError(
                 f"no Kafka broker answers at {self.servers}{said}: check the address, and that "
@@ -152,14 +161,32 @@ class Clients:
     def admin(self) -> Any:
         return AdminClient(self._common)
 
-    def asked(self, question: Callable[[], T]) -> T:
-        """The answer, asked for again while a leader is being elected or a topic is being made."""
-        deadline = time.monotonic() + REACH_S
+    def answers(self, client: Any) -> bool:
+        """Whether the cluster answers now, without waiting for it for long."""
+        try:
+            client.list_topics(timeout=LOOK_S)
+        except KafkaException:
+            self.health.unanswered()
+            return False
+        self.health.answered()
+        return True
+
+    def asked(self, question: Callable[[], T], away_s: float = DELIVERY_S) -> T:
+        """The answer, asked for again while a leader is being elected or a topic is being made.
+
+        A cluster that has answered before and is away is waited for, for so long.
+        """
+        began = time.monotonic()
         while True:
             try:
                 answer = question()
             except KafkaException as error:
-                if error.args[0].code() not in _PASSING or time.monotonic() > deadline:
+                code = error.args[0].code()
+                patience = REACH_S if code in _PASSING else 0.0
+                if code in _AWAY and self.health.reached:
+                    self.health.unanswered()
+                    patience = away_s
+                if time.monotonic() - began > patience:
                     raise self.health.explain(error) from None
                 time.sleep(PAUSE_S)
             else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import logging
 import os
 import re
 import secrets
@@ -21,7 +22,7 @@ from rookery.bus.open import kafka_bus
 from rookery.config import KafkaBusConfig, RunConfig
 from rookery.configure import validate
 from rookery.control.run_state import DELETED, RunState, apply, why_not
-from rookery.errors import BusError, BusUnmade, InputError, UnknownName
+from rookery.errors import BusError, BusUnmade, InputError, MessageError, UnknownName
 from rookery.messages import (
     COMMANDS,
     EVENTS,
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from rookery.bus.kafka_settings import KafkaSettings
 
 BUS_VARIABLE = "ROOKERY_BUS"
+
+logger = logging.getLogger(__name__)
 
 
 class Home:
@@ -242,9 +245,16 @@ class RunLog:
         for rank, (subscription, kind) in enumerate(self._topics):
             while records := subscription.poll(0.0, limit=1024):
                 for record in records:
-                    if self._only is None or record.key == self._only:
+                    if self._only is not None and record.key != self._only:
+                        continue
+                    try:
                         message: Command | Event = decode_json(record.payload, kind)
-                        fresh.append((record.time_s, rank, record.offset, message))
+                    except MessageError as error:
+                        logger.warning(
+                            "%s offset %d: skipped: %s", record.topic, record.offset, error
+                        )
+                        continue
+                    fresh.append((record.time_s, rank, record.offset, message))
         fresh.sort(key=lambda item: item[:3])
         messages = [message for *_, message in fresh]
         for message in messages:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from rookery.bus import Bus, Position, Record
-from rookery.codec import Fragment, decode_fragment
-from rookery.errors import LearnerFenced, StalenessError
+from rookery.codec import Fragment, FragmentHeader, decode_fragment
+from rookery.errors import LearnerFenced, MessageError, StalenessError
 from rookery.learner.credits import CreditBook
 from rookery.learner.ledger import Ledger
 from rookery.learner.pulse import Pulse
 from rookery.messages import EXPERIENCES, ActorJoined, ActorLeft, WeightsVersion, decode_json
+
+logger = logging.getLogger(__name__)
 
 ABANDONED = "abandoned"  # played with weights that a learner restart took back
 UNCREDITED = "uncredited"  # no credit of this learner stands for it, and there is no room
@@ -119,7 +122,11 @@ class Inbox:
             self._leave(actor)
             changed = True
         for record in self._subscription.poll(self._wait_s if wait_s is None else wait_s):
-            changed |= self._take(record, now)
+            try:
+                changed |= self._take(record, now)
+            except MessageError as error:
+                self.ledger.damaged += 1
+                logger.warning("%s offset %d: skipped: %s", record.topic, record.offset, error)
         return changed
 
     def batch(self, now: int) -> list[Turn] | None:
@@ -201,7 +208,7 @@ class Inbox:
 
     def _collect(self, payload: bytes, fragment: Fragment, now: int) -> None:
         header = fragment.header
-        if not self.ledger.receive(header.actor, header.sequence, header.steps):
+        if not self._arrived(header):
             return
         parts = [*self._partial.get(header.actor, ()), (payload, fragment)]
         whole, rest = turns_of(parts)
@@ -231,8 +238,11 @@ class Inbox:
 
     def _drop(self, fragment: Fragment, reason: str) -> None:
         header = fragment.header
-        if self.ledger.receive(header.actor, header.sequence, header.steps):
+        if self._arrived(header):
             self._settle_drop([fragment], reason)
+
+    def _arrived(self, header: FragmentHeader) -> bool:
+        return self.ledger.receive(header.actor, header.sequence, header.steps, header.first_step)
 
     def _settle_drop(self, fragments: Sequence[Fragment], reason: str) -> None:
         for fragment in fragments:

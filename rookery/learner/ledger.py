@@ -11,6 +11,7 @@ import msgspec
 from rookery.messages import LedgerSummary
 
 TRAINED = "trained"
+LOST = "lost"  # gone from the bus before it was read
 
 Interval = tuple[int, int]  # first and last sequence, both included
 
@@ -25,16 +26,24 @@ class Ledger(msgspec.Struct):
     outcomes: dict[str, dict[str, list[Interval]]] = {}  # actor -> outcome -> sequences
     duplicates: int = 0
     gaps: int = 0
+    damaged: int = 0  # messages that are none
 
-    def receive(self, actor: str, sequence: int, steps: int) -> bool:
-        """Note an arrival; False if this fragment has been here before."""
+    def receive(self, actor: str, sequence: int, steps: int, first_step: int = 0) -> bool:
+        """Note an arrival; False if this fragment has been here before.
+
+        `first_step` says how many steps its actor had sent before: those that never came, as when
+        retention overtook the learner, are dropped as lost.
+        """
         expected = self.next_sequence.get(actor, 0)
         if sequence < expected:
             self.duplicates += 1
             return False
         self.gaps += sequence - expected
         self.next_sequence[actor] = sequence + 1
-        self.seen[actor] = self.seen.get(actor, 0) + steps
+        lost = first_step - self.seen.get(actor, 0)
+        if lost > 0:
+            self.drop_some(lost, LOST)
+        self.seen[actor] = self.seen.get(actor, 0) + max(0, lost) + steps
         return True
 
     def train(self, actor: str, sequence: int, steps: int) -> None:
@@ -65,4 +74,5 @@ class Ledger(msgspec.Struct):
             seen=dict(self.seen),
             duplicates=self.duplicates,
             gaps=self.gaps,
+            damaged=self.damaged,
         )

@@ -31,12 +31,14 @@ _NAMED = ctypes.c_char_p
 _HANDLE = ctypes.c_void_p
 _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "rd_kafka_new": (_HANDLE, (ctypes.c_int, _HANDLE, _NAMED, ctypes.c_size_t)),
-    "rd_kafka_set_log_level": (None, (_HANDLE, ctypes.c_int)),
+    "rd_kafka_conf_new": (_HANDLE, ()),
+    "rd_kafka_conf_set": (ctypes.c_int, (_HANDLE, _NAMED, _NAMED, _NAMED, ctypes.c_size_t)),
     "rd_kafka_destroy": (None, (_HANDLE,)),
     "rd_kafka_err2str": (_NAMED, (ctypes.c_int,)),
     "rd_kafka_mock_cluster_new": (_HANDLE, (_HANDLE, ctypes.c_int)),
     "rd_kafka_mock_cluster_destroy": (None, (_HANDLE,)),
     "rd_kafka_mock_cluster_bootstraps": (_NAMED, (_HANDLE,)),
+    "rd_kafka_mock_set_controller_id": (None, (_HANDLE, ctypes.c_int32)),
     "rd_kafka_mock_topic_create": (ctypes.c_int, (_HANDLE, _NAMED, ctypes.c_int, ctypes.c_int)),
     "rd_kafka_mock_broker_set_down": (ctypes.c_int, (_HANDLE, ctypes.c_int32)),
     "rd_kafka_mock_broker_set_up": (ctypes.c_int, (_HANDLE, ctypes.c_int32)),
@@ -58,7 +60,9 @@ def _librdkafka() -> ctypes.CDLL:
     itself is looked up in what it loaded, wherever its wheel keeps that."""
     library = ctypes.CDLL(cimpl.__file__)
     for name, (result, arguments) in _SIGNATURES.items():
-        function = getattr(library, name)
+        function = getattr(library, name, None)
+        if function is None:
+            raise BusError(f"this librdkafka lacks {name}: 2.16 has it, install confluent-kafka")
         function.restype, function.argtypes = result, arguments
     return library
 
@@ -70,14 +74,16 @@ class MockCluster:
         self.brokers = range(1, brokers + 1)
         self._library = _librdkafka()
         reason = ctypes.create_string_buffer(512)
-        self._owner = self._library.rd_kafka_new(_PRODUCER, None, reason, len(reason))
+        silent = self._library.rd_kafka_conf_new()
+        self._library.rd_kafka_conf_set(silent, b"log_level", b"0", reason, len(reason))
+        self._owner = self._library.rd_kafka_new(_PRODUCER, silent, reason, len(reason))
         if not self._owner:
             raise BusError(f"librdkafka could not be started: {reason.value.decode()}")
-        self._library.rd_kafka_set_log_level(self._owner, 0)
         self._cluster = self._library.rd_kafka_mock_cluster_new(self._owner, brokers)
         if not self._cluster:
             self._library.rd_kafka_destroy(self._owner)
             raise BusError("librdkafka could not start its own brokers: is loopback usable?")
+        self.set_controller(1)
 
     def __enter__(self) -> MockCluster:
         return self
@@ -100,6 +106,10 @@ class MockCluster:
         """A client that is allowed to make one would get 4 partitions, whatever it wanted."""
         made = self._library.rd_kafka_mock_topic_create
         self._check(made(self._open(), name.encode(), partitions, len(self.brokers)))
+
+    def set_controller(self, broker: int) -> None:
+        """Who answers for the admin API: that there is none. With 0 nobody does."""
+        self._library.rd_kafka_mock_set_controller_id(self._open(), broker)
 
     # --- faults ----------------------------------------------------------------------------------
 

@@ -107,6 +107,7 @@ def test_a_node_that_was_asked_to_stop_is_gone_until_it_is_started_again(cluster
     pid = cluster.pid(0)
 
     cluster.stop()
+    assert "[BrokerServer id=0] shut down completed" in cluster.log(0).read_text()
     assert cluster.running == []
     assert not psutil.pid_exists(pid)
     cluster.start()
@@ -205,16 +206,19 @@ def test_a_node_ends_with_a_parent_that_was_killed(tmp_path: Path, eventually: E
     ) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
-        assert lives(pid)
+        eventually(lambda: psutil.Process(pid).name() == "sleep", "its start", 10.0)
         parent.kill()
     eventually(lambda: not lives(pid), "its end", 10.0)
 
 
-def test_a_node_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
+def test_a_node_outlives_the_thread_that_started_it(tmp_path: Path, eventually: Eventually) -> None:
     started: list[subprocess.Popen[bytes]] = []
-    thread = threading.Thread(
-        target=lambda: started.append(spawn(["/bin/sleep", "60"], {}, tmp_path / "log"))
-    )
+
+    def start() -> None:
+        started.append(spawn(["/bin/sleep", "60"], {}, tmp_path / "log"))
+        eventually(lambda: psutil.Process(started[0].pid).name() == "sleep", "its start", 10.0)
+
+    thread = threading.Thread(target=start)
     thread.start()
     thread.join()
     with started[0] as process:
