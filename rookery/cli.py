@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from rookery import verbs
+from rookery import verbs, verbs_bus
 from rookery.errors import (
     DamagedCheckpoint,
     EnvironmentFailed,
@@ -182,6 +182,23 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
         sub.set_defaults(verb=function)
         if name != "list":
             sub.add_argument("run", metavar="RUN")
+    bus = verb("bus", verbs_bus.topics, "look at the topics that workers talk over")
+    bus.set_defaults(run="last")
+    views = bus.add_subparsers(metavar="topics|tail|lag", parser_class=_Parser)
+    for name, function, help_text in (
+        ("topics", verbs_bus.topics, "every topic: what it keeps, who writes and who reads it"),
+        ("tail", verbs_bus.tail, "a topic's newest messages; of binary ones the headers"),
+        ("lag", verbs_bus.lag, "how far the learner is behind the end of `experiences`"),
+    ):
+        sub = views.add_parser(name, help=help_text, description=help_text)
+        _add_common(sub)
+        sub.set_defaults(verb=function)
+        if name == "tail":
+            sub.add_argument("topic", metavar="TOPIC")
+            sub.add_argument("-n", dest="count", type=_positive, default=10, metavar="N")
+            sub.add_argument("--follow", action="store_true", help="go on with what comes")
+        default = None if name == "tail" else "last"
+        sub.add_argument("run", metavar="RUN", nargs="?", default=default, help="default: last")
     why = verb("why", verbs.why, "name the component that is stuck, and its last error")
     why.add_argument("run", metavar="RUN")
     envs = verb("envs", verbs.envs, "environments that can be named")
@@ -206,7 +223,7 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
         worker.add_argument("--incarnation", type=int, help=argparse.SUPPRESS)  # by a launcher
     standby = verb("standby", verbs.standby, "a learner that waits for its run", listed=False)
     standby.add_argument("--threads", type=int, default=1)
-    for sub in [*commands.choices.values(), *actions.choices.values()]:
+    for sub in (*commands.choices.values(), *actions.choices.values(), *views.choices.values()):
         _OPTIONS.update(sub._option_string_actions)
     return parser, list(commands.choices)
 

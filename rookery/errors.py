@@ -8,6 +8,7 @@ RookeryError
 ├── MessageError           bytes that are not a valid message
 ├── BusError               the bus cannot do what was asked
 │   ├── BusUnmade          the bus is being made by another process, or was left half-made
+│   ├── BusRefused         a cluster that does not answer or does not let us in; an InputError too
 │   ├── BusFull            a bounded topic stayed full for the whole time-out
 │   └── BusClosed          used after close
 ├── StoreError             a checkpoint store cannot be read or written
@@ -70,6 +71,10 @@ class BusError(RookeryError):
 
 class BusUnmade(BusError):
     """The bus is being made by another process, or was left half-made: nothing is in it yet."""
+
+
+class BusRefused(BusError, InputError):
+    """A cluster that does not answer, or does not let this user in or do this."""
 
 
 class BusFull(BusError):

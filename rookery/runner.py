@@ -6,6 +6,7 @@ import getpass
 import os
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -48,6 +49,10 @@ def create_run(home: Home, config: RunConfig, seat_function: SeatFunction | None
     """Look at the environment and seat the players (which finds most mistakes), then CreateRun."""
     from rookery.envs.registry import describe
 
+    if config.bus.kind == "kafka" and home.cluster is None:
+        raise InputError(
+            "bus.kind=kafka: say where the cluster is, with --bus kafka://HOST:PORT or ROOKERY_BUS"
+        )
     if config.launcher == "inline":
         prepare_xla(config.learner.threads)  # looking at a JAX-native environment imports JAX
     spec = describe(config.environment.id, config.environment.kwargs)
@@ -71,7 +76,7 @@ def carry(
         if not mine:
             return None
         config = home.config(home.state(run))
-        bus = home.open_run_bus(run, config) if config.bus.kind != "memory" else None
+        bus = home.open_run_bus(run, config, _warn) if config.bus.kind != "memory" else None
         launcher = make_launcher(home, run, config, standby, seat_function)
         controller = Controller(home, run, config, bus, launcher)
         follow = _following(bus, progress)
@@ -82,6 +87,10 @@ def carry(
                 follow(state)
 
             return controller.run_until_ended(tick)
+
+
+def _warn(text: str) -> None:
+    print(f"rookery: {text}", file=sys.stderr, flush=True)
 
 
 def make_launcher(

@@ -209,7 +209,7 @@ def runs_list(arguments: argparse.Namespace, began: float) -> int:
     if not rows:
         print("no runs yet: rookery train CartPole-v1 --until-return 475")
         return OK
-    _table(
+    print_table(
         [("RUN", "ENVIRONMENT", "ALGORITHM", "STATUS", "STEPS", "RETURN", "CREATED")]
         + [
             (
@@ -274,7 +274,7 @@ def envs(arguments: argparse.Namespace, began: float) -> int:
     if not found:
         print(f"no environment matches {arguments.search!r}; `rookery envs` lists all")
         return OK
-    _table([("ENVIRONMENT", "SOURCE", "")] + [(e.id, e.source, e.description) for e in found])
+    print_table([("ENVIRONMENT", "SOURCE", "")] + [(e.id, e.source, e.description) for e in found])
     return OK
 
 
@@ -303,7 +303,7 @@ def algorithms(arguments: argparse.Namespace, began: float) -> int:
         return OK
     for name, entry in found.items():
         print(f"{name}: {entry['description']}")
-        _table(
+        print_table(
             [
                 ("  " + o["key"], str(o["default"]), "live" if o["live"] else "", o["description"])
                 for o in entry["options"]
@@ -344,7 +344,7 @@ def players(arguments: argparse.Namespace, began: float) -> int:
             default = f", default {option.default}" if option.default else ""
             shown = f"  {option.description} ({option.takes}{default})"
             lines.append((f"  {option.name}", shown))
-    _table(lines)
+    print_table(lines)
     print("in `rookery match` a run's id stands for its newest checkpoint, playing greedily")
     return OK
 
@@ -363,7 +363,9 @@ def seats(arguments: argparse.Namespace, began: float) -> int:
     running = status_of(home, home.state(run)) == "running"
     when = "from each slot's next episode" if running else f"once it goes on: rookery resume {run}"
     print(f"{run} changes its seats {when}")
-    _table([("SEAT", "PLAYER"), *((seat, _sitter(who)) for seat, who in command.seats.items())])
+    print_table(
+        [("SEAT", "PLAYER"), *((seat, _sitter(who)) for seat, who in command.seats.items())]
+    )
     return OK
 
 
@@ -458,7 +460,7 @@ def _leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _table(rows: Sequence[Sequence[str]]) -> None:
+def print_table(rows: Sequence[Sequence[str]]) -> None:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
         print("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip())

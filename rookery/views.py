@@ -120,7 +120,7 @@ def show(home: Home, run: str) -> dict[str, Any]:
     state = home.state(run)
     config = home.config(state)
     bus = home.read_run_bus(state)
-    ledger, version, metrics = _ledger(home, state, bus)
+    ledger, version, metrics = last_ledger(home, state, bus)
     found = balance(bus, ledger)
     store = open_store(home.checkpoint_uri(run, config))
     result = {
@@ -164,7 +164,7 @@ def seats_of(state: RunState) -> dict[str, Any]:
     return found
 
 
-def _ledger(
+def last_ledger(
     home: Home, state: RunState, bus: Bus | None
 ) -> tuple[LedgerSummary, str | None, TrainingMetrics | None]:
     """The learner's last word on its ledger: its newest metrics, or its newest checkpoint.

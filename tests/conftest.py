@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from hypothesis import settings
 from rookery.wiring import prepare_xla
 
 if TYPE_CHECKING:
+    from rookery.bus import Bus
     from rookery.testing.kafka_broker import Cluster
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -107,6 +109,7 @@ class Started:
     def __init__(self, cli: Cli, process: subprocess.Popen[bytes], output: Path) -> None:
         self.cli, self.process, self._output = cli, process, output
         self._began = time.time()
+        self._bus: Bus | None = None
         self.run = ""
 
     @property
@@ -114,15 +117,20 @@ class Started:
         return self.process.pid
 
     @property
+    def output(self) -> Path:
+        """What it has printed so far."""
+        return self._output.with_suffix(".out")
+
+    @property
     def env_steps(self) -> int:
         """Trained steps of the run, once this command has said anything about it."""
         from rookery.views import newest_training
 
-        bus = self.cli.home.read_run_bus(self.cli.home.state(self.run))
-        if bus is None:
+        if self._bus is None:
+            self._bus = self.cli.home.read_run_bus(self.cli.home.state(self.run))
+        if self._bus is None:
             return 0
-        metrics = newest_training(bus, self.run)
-        bus.close()
+        metrics = newest_training(self._bus, self.run)
         return metrics.env_steps if metrics and metrics.time_s > self._began else 0
 
     def show(self) -> dict[str, Any]:
@@ -170,6 +178,10 @@ class Started:
         self.process.send_signal(signal.SIGINT)
         return self.finish(timeout)
 
+    def close(self) -> None:
+        if self._bus is not None:
+            self._bus.close()
+
     def kill(self) -> None:
         """kill -9 of the main process; its workers must end by themselves."""
         self.process.kill()
@@ -178,17 +190,19 @@ class Started:
 
 
 class Cli:
-    """`rookery` with a home of its own."""
+    """`rookery` with a home of its own, on a cluster if one is named."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, bus: str = "") -> None:
+        from rookery.bus.kafka_settings import KafkaSettings
         from rookery.control.home import Home
 
-        self.home = Home(home)
+        self.home = Home(home, KafkaSettings.of(bus) if bus else None)
         self.environment = {
             **{k: v for k, v in os.environ.items() if not k.startswith(("ROOKERY_", "JAX_"))},
             "ROOKERY_HOME": str(home),
             "ROOKERY_COMPILE_CACHE": str(COMPILE_CACHE),
             "PYTHONUNBUFFERED": "1",
+            **({"ROOKERY_BUS": bus} if bus else {}),
         }
         self._count = 0
         self._started: list[Started] = []
@@ -267,6 +281,7 @@ class Cli:
             if started.process.poll() is None:
                 started.process.kill()
             started.process.wait(30)
+            started.close()
         self.home.close()
         try:
             wait_until(lambda: not self.processes(), "orphans to end", ORPHAN_GRACE_S)
@@ -316,3 +331,34 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
     with Cluster(directory=tmp_path_factory.mktemp("kafka")) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def kafka_cli_on() -> Iterator[Callable[[Path, Cluster], Cli]]:
+    """`rookery` on a broker of the test's own."""
+    made: list[Cli] = []
+
+    def make(home: Path, cluster: Cluster) -> Cli:
+        made.append(Cli(home, f"kafka://{cluster.servers}"))
+        return made[-1]
+
+    yield make
+    for runner in made:
+        runner.close()
+
+
+@pytest.fixture
+def kafka_cli(home: Path, kafka: Cluster) -> Iterator[Cli]:
+    """`rookery` on the session's broker, with topics of its own."""
+    runner = Cli(home, f"kafka://{kafka.servers}/{secrets.token_hex(4)}.")
+    yield runner
+    runner.close()
+
+
+@pytest.fixture(scope="module")
+def shared_kafka_cli(tmp_path_factory: pytest.TempPathFactory, kafka: Cluster) -> Iterator[Cli]:
+    """As `shared_cli`, on the session's broker with topics of the module's own."""
+    bus = f"kafka://{kafka.servers}/{secrets.token_hex(4)}."
+    runner = Cli(tmp_path_factory.mktemp("shared") / "home", bus)
+    yield runner
+    runner.close()

@@ -59,6 +59,10 @@ class Subscription(Protocol):
         """How many records are published but not yet polled."""
         ...
 
+    def close(self) -> None:
+        """Done with it; closing the bus does this too."""
+        ...
+
 
 class Bus(Protocol):
     """Topics come into being when first used. Safe to use from several threads."""

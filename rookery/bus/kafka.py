@@ -39,14 +39,14 @@ class KafkaBus:
         self,
         settings: KafkaSettings,
         run: str | None = None,
-        warn: Callable[[str], None] = logger.warning,
+        warn: Callable[[str], None] | None = None,
     ) -> None:
         self.settings, self.run = settings, run
         self.clients = Clients(settings)
-        self._topics = Topics(self.clients, warn)
-        self._topics.reach()
-        self._producer = self.clients.producer()
         self._reader = self.clients.consumer()  # for questions, never assigned
+        self._topics = Topics(self.clients, self._reader, warn)
+        self._topics.reach()
+        self._made_producer: Any = None  # by the first who publishes
         self._ask_again = 0.0
         self._closed = False
         self._lock = threading.Lock()
@@ -57,11 +57,20 @@ class KafkaBus:
     @property
     def trouble(self) -> str | None:
         """One line while the cluster does not answer."""
-        self._producer.poll(0)
+        if self._made_producer is not None:
+            self._made_producer.poll(0)
         if self.clients.health.trouble is not None and time.monotonic() >= self._ask_again:
             self._ask_again = time.monotonic() + 1.0
             self.clients.answers(self._reader)
         return self.clients.health.trouble
+
+    @property
+    def _producer(self) -> Any:
+        with self._lock:
+            self._check_open()
+            if self._made_producer is None:
+                self._made_producer = self.clients.producer()
+            return self._made_producer
 
     def name(self, topic: str) -> str:
         """The topic's name in the cluster."""
@@ -87,7 +96,7 @@ class KafkaBus:
             self._check_open()
             self._producer.poll(SLICE_S)
         if delivery.errors:
-            raise self.clients.health.explain(delivery.errors[0])
+            raise self.clients.health.explain(*delivery.errors[0])
         self.clients.health.answered()
         return [delivery.offsets[number] for number in numbers]
 
@@ -236,14 +245,15 @@ class KafkaBus:
             subscriptions, self._subscriptions = self._subscriptions, []
         for subscription in subscriptions:
             subscription.close()
-        self._producer.flush(REACH_S)
+        if self._made_producer is not None:
+            self._made_producer.flush(REACH_S)
         self._reader.close()
+        self._newest = self._made_producer = None  # a client's threads end with it
 
     def forget(self, subscription: KafkaSubscription) -> None:
         with self._lock:
             if subscription in self._subscriptions:
                 self._subscriptions.remove(subscription)
-        subscription.close()
 
     def _scan(self, topic: str, spans: Mapping[int, tuple[int, int]] | None) -> Iterator[Record]:
         """The records of these offsets, of each partition; of the whole topic without any."""
@@ -265,7 +275,7 @@ class KafkaBus:
                     if record.offset < until[record.partition]:
                         yield record
         finally:
-            self.forget(subscription)
+            subscription.close()
 
     def _watermarks(
         self, topic: str, timeout_s: float = REACH_S, away_s: float = DELIVERY_S
@@ -291,7 +301,7 @@ class _Delivery:
 
     def __init__(self) -> None:
         self.offsets: dict[int, int] = {}
-        self.errors: list[Any] = []
+        self.errors: list[tuple[Any, str]] = []  # and the topic
         self._expected = 0
         self._seen = 0
 
@@ -301,7 +311,7 @@ class _Delivery:
 
     def note(self, number: int, error: Any, message: Any) -> None:
         if error is not None:
-            self.errors.append(error)
+            self.errors.append((error, message.topic()))
         else:
             self.offsets[number] = message.offset()
         self._seen += 1
@@ -322,6 +332,7 @@ class KafkaSubscription:
         self._run = bus.run.encode() if bus.run else None
         self._chunks = [Assembler() for _ in first]
         self._lock = threading.Lock()
+        self._closed = False
         self._consumer = bus.clients.consumer()
         name = bus.name(topic)
         self._consumer.assign([TopicPartition(name, p, at) for p, at in enumerate(first)])
@@ -360,7 +371,7 @@ class KafkaSubscription:
             if error is not None:
                 if error.code() in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT):
                     continue
-                raise self._bus.clients.health.explain(error)
+                raise self._bus.clients.health.explain(error, self._bus.name(self._topic))
             self._bus.clients.health.answered()
             record = self._record(message)
             self.next[message.partition()] = message.offset() + 1
@@ -409,5 +420,8 @@ class KafkaSubscription:
         return sum(max(0, end - max(at, start)) for at, start, end in spans)
 
     def close(self) -> None:
+        self._bus.forget(self)
         with self._lock:
-            self._consumer.close()
+            if not self._closed:
+                self._closed = True
+                self._consumer.close()

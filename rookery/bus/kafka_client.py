@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 import uuid
@@ -12,7 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from rookery.bus.kafka_settings import KafkaSettings
-from rookery.errors import BusError
+from rookery.errors import BusError, BusRefused, ConfigError
 
 T = TypeVar("T")
 REACH_S = 10.0  # how long a cluster may take to answer for the first time
@@ -21,7 +22,7 @@ LOOK_S = 1.0  # how long a question may take that nobody depends on
 PAUSE_S = 0.02
 MESSAGE_BYTES = 900_000  # below the brokers' default limit, with room for key and headers
 
-_SECURITY = (
+SECURITY = (
     KafkaError._AUTHENTICATION,
     KafkaError.SASL_AUTHENTICATION_FAILED,
     KafkaError._SSL,
@@ -44,17 +45,21 @@ _NOT_ALLOWED = (
 class Health:
     """Whether the cluster answers, as the clients' error callbacks tell it."""
 
-    def __init__(self, servers: str) -> None:
-        self.servers = servers
+    def __init__(self, servers: str, user: str = "") -> None:
+        self.servers, self._user = servers, user
         self._lock = threading.Lock()
-        self._last: Any = None  # the newest error of a connection
+        self.last: Any = None  # the newest error of a connection
+        self.refusal: Any = None  # that of a log-in or of TLS, until the cluster answers
         self.reached = False  # whether the cluster has ever answered
         self._down_since: float | None = None
 
     def note(self, error: Any) -> None:
         with self._lock:
-            self._last = error
-            if error.code() == KafkaError._ALL_BROKERS_DOWN and self._down_since is None:
+            if error.code() in SECURITY:
+                self.refusal = error
+            if error.code() != KafkaError._ALL_BROKERS_DOWN:
+                self.last = error
+            elif self._down_since is None:
                 self._down_since = time.monotonic()
 
     def unanswered(self) -> None:
@@ -65,6 +70,7 @@ class Health:
     def answered(self) -> None:
         with self._lock:
             self._down_since = None
+            self.refusal = None
             self.reached = True
 
     @property
@@ -75,40 +81,51 @@ class Health:
             return None
         return f"no broker of {self.servers} answers since {time.monotonic() - since:.0f} s"
 
-    def explain(self, error: Any) -> BusError:
+    def explain(self, error: Any, topic: str = "") -> BusError:
         """What a person should read instead of a client's error."""
         if isinstance(error, KafkaException):
             error = error.args[0]
         with self._lock:
-            last = self._last
+            last, refusal = self.last, self.refusal
         code = error.code()
-        if code in _SECURITY or (last is not None and last.code() in _SECURITY):
-            return self._refused(error if code in _SECURITY else last)
+        if code in SECURITY or refusal is not None:
+            return self._refused(error if code in SECURITY else refusal)
         if code in _NOT_ALLOWED:
-            return BusError(f"{self.servers} does not permit this: {error.str()}; ask its owner")
+            return self._not_allowed(error, topic)
         if code in _AWAY:
-            said = f" ({_short(last.str())})" if last is not None else ""
+            said = f" ({short(last)})" if last is not None else ""
             return BusError(
                 f"no Kafka broker answers at {self.servers}{said}: check the address, and that "
                 "what listens there is Kafka with the same security"
             )
-        return BusError(f"Kafka at {self.servers}: {_short(error.str())}")
+        return BusError(f"Kafka at {self.servers}: {short(error)}")
 
-    def _refused(self, error: Any) -> BusError:
-        text = _short(error.str())
+    def _refused(self, error: Any) -> BusRefused:
         if error.code() == KafkaError._SSL:
-            return BusError(
-                f"{self.servers}: TLS failed ({text}): check tls.ca in the bus config, and that "
-                "the certificate is for this host"
+            return BusRefused(
+                f"{self.servers}: TLS failed ({short(error)}): check tls in the bus config"
             )
-        return BusError(f"{self.servers} refused the log-in ({text}): check sasl in the bus config")
+        who = f" of {self._user!r}" if self._user else ""
+        return BusRefused(
+            f"{self.servers} refused the log-in{who} ({short(error)}): check sasl in the bus config"
+        )
+
+    def _not_allowed(self, error: Any, topic: str) -> BusRefused:
+        who = repr(self._user) if self._user else "us"
+        what = f"use topic {topic!r}" if topic else "do this"
+        return BusRefused(
+            f"{self.servers} does not let {who} {what} ({short(error)}): ask its owner for Read, "
+            "Write, Describe and Create, on this topic or on its prefix"
+        )
 
 
-def _short(text: str) -> str:
-    """Without librdkafka's thread names and retry counts."""
-    for mark in (": Disconnected", " (after ", " (in state"):
+def short(error: Any) -> str:
+    """A client's words without addresses, thread names, retry counts and advice on its own keys."""
+    text = error.str()
+    for mark in (" (after ", " (in state", ": broker certificate could not"):
         text = text.split(mark)[0]
-    return " ".join(text.split())[:200]
+    text = re.sub(r"^\S+?(/bootstrap|/\d+): ", "", text)
+    return " ".join(re.sub(r"error:[0-9A-F]{8}:", "", text).split())[:200]
 
 
 class Clients:
@@ -116,7 +133,7 @@ class Clients:
 
     def __init__(self, settings: KafkaSettings) -> None:
         self.settings = settings
-        self.health = Health(settings.servers)
+        self.health = Health(settings.servers, settings.client.get("sasl.username", ""))
         self._common: dict[str, Any] = {
             "bootstrap.servers": settings.servers,
             "client.id": "rookery",
@@ -129,7 +146,8 @@ class Clients:
         }
 
     def producer(self) -> Any:
-        return Producer(
+        return self._made(
+            Producer,
             {
                 **self._common,
                 "enable.idempotence": True,
@@ -138,11 +156,12 @@ class Clients:
                 "message.timeout.ms": int(DELIVERY_S * 1000),
                 "queue.buffering.max.kbytes": 128 << 10,
                 "retry.backoff.ms": 50,
-            }
+            },
         )
 
     def consumer(self) -> Any:
-        return Consumer(
+        return self._made(
+            Consumer,
             {
                 **self._common,
                 "group.id": f"rookery-{uuid.uuid4().hex}",  # positions are ours, never the group's
@@ -155,11 +174,24 @@ class Clients:
                 "fetch.error.backoff.ms": 50,
                 "max.partition.fetch.bytes": 8 << 20,
                 "queued.max.messages.kbytes": 32 << 10,
-            }
+            },
         )
 
     def admin(self) -> Any:
-        return AdminClient(self._common)
+        return self._made(AdminClient, self._common)
+
+    def _made(self, kind: Callable[[dict[str, Any]], Any], config: dict[str, Any]) -> Any:
+        """A client; certificates and keys are read when it is made."""
+        try:
+            return kind(config)
+        except KafkaException as error:
+            why = short(error.args[0]).partition(": ")[2]
+            key, _, fault = why.partition(" failed: ")
+            named = {"ssl.ca.location": "tls.ca", "ssl.certificate.location": "tls.cert"}
+            named |= {"ssl.key.location": "tls.key or tls.key_password"}
+            raise ConfigError(
+                f"bus config: {named.get(key, key)} cannot be used: {fault or 'not valid'}"
+            ) from None
 
     def answers(self, client: Any) -> bool:
         """Whether the cluster answers now, without waiting for it for long."""

@@ -40,8 +40,12 @@ class KafkaSettings:
     def of(cls, uri: str, file: str | None = None) -> KafkaSettings:
         """The settings of `kafka://host:port,host:port[/prefix]` and of a file, if one is named."""
         servers, _, prefix = uri.removeprefix(SCHEME).partition("/")
-        hosts = servers.split(",")
-        if not all(re.fullmatch(r"[^\s:]+:\d{1,5}|\[[^\]]+\]:\d{1,5}", host) for host in hosts):
+        if "@" in uri:
+            raise ConfigError(
+                "a bus's URI holds no user and no password, since others can read it: put them "
+                "under sasl into a file, and name that with --bus-config"
+            )
+        if not all(_is_address(server) for server in servers.split(",")):
             raise ConfigError(
                 f"bus {uri!r}: write kafka://host:port, or several as host:port,host:port"
             )
@@ -58,7 +62,7 @@ class KafkaSettings:
             content = yaml.safe_load(path.read_text()) or {}
         except OSError as error:
             raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-        except yaml.YAMLError:
+        except (yaml.YAMLError, UnicodeDecodeError):
             raise ConfigError(f"{path} is not YAML: see docs/kafka.md for an example") from None
         if not isinstance(content, dict):
             raise ConfigError(f"{path} is not a mapping: see docs/kafka.md for an example")
@@ -66,58 +70,80 @@ class KafkaSettings:
         for name in content:
             if name not in known:
                 raise UnknownName(f"key of {path.name}", str(name), known)
-        prefix = checked_prefix(str(content.get("prefix", self.prefix)))
+        prefix = self.prefix or checked_prefix(str(content.get("prefix") or ""))
         return replace(self, prefix=prefix, client=_security(path, content))
 
 
 def checked_prefix(prefix: str) -> str:
+    """With a dot at its end, unless it ends like that or with a dash."""
     if not re.fullmatch(r"[A-Za-z0-9._-]{0,100}", prefix):
         raise ConfigError(f"prefix {prefix!r}: use letters, digits, dots, dashes, underscores")
-    return prefix
+    return prefix if not prefix or prefix[-1] in "._-" else prefix + "."
+
+
+def _is_address(server: str) -> bool:
+    found = re.fullmatch(r"(?:[^\s:\[\]]+|\[[^\s\]]+\]):(\d{1,5})", server)
+    return found is not None and 0 < int(found[1]) < 65536
 
 
 def _security(path: Path, content: Mapping[str, Any]) -> dict[str, str]:
     """librdkafka's own names for TLS and SASL. Values are never put into an error's text."""
-    tls, sasl = content.get("tls"), content.get("sasl")
     client: dict[str, str] = {}
-    if tls is not None:
-        for name, value in _mapping(path, "tls", tls, (*_TLS, "key_password")).items():
-            if name in _TLS and not Path(value).expanduser().is_file():
-                raise ConfigError(f"{path.name}: tls.{name}: there is no file {value}")
-            if name in _TLS:
-                client[_TLS[name]] = str(Path(value).expanduser())
-            else:
-                client["ssl.key.password"] = _secret(path, "tls.key_password", value)
-    if sasl is not None:
-        found = _mapping(path, "sasl", sasl, ("mechanism", "username", "password"))
-        mechanism = found.get("mechanism", "PLAIN")
-        if mechanism not in _MECHANISMS:
-            raise UnknownName("SASL mechanism", str(mechanism), _MECHANISMS)
-        if "username" not in found or "password" not in found:
-            raise ConfigError(f"{path.name}: sasl needs a username and a password")
-        client |= {
-            "sasl.mechanism": mechanism,
-            "sasl.username": str(found["username"]),
-            "sasl.password": _secret(path, "sasl.password", found["password"]),
-        }
-    if client or tls is not None:
-        kind = ("SASL_" if sasl is not None else "") + ("SSL" if tls is not None else "PLAINTEXT")
+    if "tls" in content:
+        client |= _tls(path, _mapping(path, "tls", content["tls"], (*_TLS, "key_password")))
+    if "sasl" in content:
+        names = ("mechanism", "username", "password")
+        client |= _sasl(path, _mapping(path, "sasl", content["sasl"], names))
+    if "tls" in content or "sasl" in content:
+        kind = ("SASL_" if "sasl" in content else "") + ("SSL" if "tls" in content else "PLAINTEXT")
         client["security.protocol"] = kind
     return client
 
 
-def _mapping(path: Path, name: str, value: object, known: tuple[str, ...]) -> dict[str, Any]:
-    if not isinstance(value, dict):
+def _tls(path: Path, found: Mapping[str, str]) -> dict[str, str]:
+    """An empty part is TLS with the authorities that this machine trusts."""
+    client: dict[str, str] = {}
+    for name in _TLS.keys() & found.keys():
+        file = path.parent / Path(found[name]).expanduser()
+        if not file.is_file():
+            raise ConfigError(f"{path.name}: tls.{name}: there is no file {file}")
+        client[_TLS[name]] = str(file)
+    if ("cert" in found) != ("key" in found):
+        raise ConfigError(f"{path.name}: tls.cert and tls.key go together: write both or none")
+    if "key_password" in found:
+        client["ssl.key.password"] = _secret(path, "tls.key_password", found["key_password"])
+    return client
+
+
+def _sasl(path: Path, found: Mapping[str, str]) -> dict[str, str]:
+    mechanism = found.get("mechanism", "PLAIN")
+    if mechanism not in _MECHANISMS:
+        raise UnknownName("SASL mechanism", mechanism, _MECHANISMS)
+    if "username" not in found or "password" not in found:
+        raise ConfigError(f"{path.name}: sasl needs a username and a password")
+    return {
+        "sasl.mechanism": mechanism,
+        "sasl.username": found["username"],
+        "sasl.password": _secret(path, "sasl.password", found["password"]),
+    }
+
+
+def _mapping(path: Path, name: str, value: object, known: tuple[str, ...]) -> dict[str, str]:
+    """A part of the file; numbers are taken as text, anything deeper is refused."""
+    if not isinstance(value, dict | None):
         raise ConfigError(f"{path.name}: {name} is a mapping of {', '.join(known)}")
-    for key in value:
+    found: dict[str, str] = {}
+    for key, each in (value or {}).items():
         if key not in known:
             raise UnknownName(f"key of {name} in {path.name}", str(key), known)
-    return value
+        if isinstance(each, dict | list | None):
+            raise ConfigError(f"{path.name}: {name}.{key} is not text")
+        found[key] = str(each)
+    return found
 
 
-def _secret(path: Path, name: str, value: object) -> str:
-    """The value itself, or `$NAME`: that of an environment variable."""
-    text = str(value)
+def _secret(path: Path, name: str, text: str) -> str:
+    """The text itself, or `$NAME`: that of an environment variable."""
     if not text.startswith("$"):
         return text
     found = os.environ.get(text[1:])

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
 
 from rookery.bus.kafka_client import PAUSE_S, REACH_S, Clients
+from rookery.bus.kafka_reach import reach
 from rookery.bus.kafka_settings import KafkaSettings
 from rookery.errors import BusError
 
@@ -55,15 +57,19 @@ def is_compacted(topic: str) -> bool:
 class Topics:
     """Knows each topic's partitions; makes the topic when it is first used."""
 
-    def __init__(self, clients: Clients, warn: Callable[[str], None]) -> None:
-        self._clients, self._warn = clients, warn
-        self._admin = clients.admin()
+    def __init__(self, clients: Clients, reader: Any, warn: Callable[[str], None] | None) -> None:
+        self._clients, self._reader, self._warn = clients, reader, warn
         self._lock = threading.Lock()
         self._partitions: dict[str, int] = {}
 
+    @cached_property
+    def _admin(self) -> Any:
+        """Few need one, and each client has threads of its own."""
+        return self._clients.admin()
+
     def reach(self) -> None:
         """Raise unless the cluster answers."""
-        self._metadata(None)
+        reach(self._clients, self._reader)
 
     def partitions(self, name: str, bare: str) -> int:
         with self._lock:
@@ -74,7 +80,8 @@ class Topics:
     def _ensure(self, name: str, bare: str) -> int:
         found = self._count(name)
         if found:
-            self._check(name, bare)
+            if self._warn is not None:
+                self._check(name, bare, self._warn)
             return found
         settings = self._clients.settings
         count = settings.partitions if bare == "experiences" else 1
@@ -91,7 +98,7 @@ class Topics:
             if code == KafkaError._UNSUPPORTED_FEATURE:  # librdkafka's own broker has no admin
                 return self._made_by_asking(name)
             if code != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise self._clients.health.explain(error) from None
+                raise self._clients.health.explain(error, name) from None
         return self._made_by_asking(name)
 
     def _made_by_asking(self, name: str) -> int:
@@ -110,15 +117,14 @@ class Topics:
         found = self._metadata(name).topics.get(name)
         if found is None or found.error is not None:
             if found is not None and found.error.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED,):
-                raise self._clients.health.explain(found.error)
+                raise self._clients.health.explain(found.error, name)
             return 0
         return len(found.partitions)
 
-    def _metadata(self, name: str | None) -> Any:
-        names = () if name is None else (name,)
-        return self._clients.asked(lambda: self._admin.list_topics(*names, timeout=REACH_S))
+    def _metadata(self, name: str) -> Any:
+        return self._clients.asked(lambda: self._reader.list_topics(name, timeout=REACH_S))
 
-    def _check(self, name: str, bare: str) -> None:
+    def _check(self, name: str, bare: str, warn: Callable[[str], None]) -> None:
         """Say so when an existing topic's settings would lose what Rookery needs."""
         resource = ConfigResource(ResourceType.TOPIC, name)
         try:
@@ -133,13 +139,13 @@ class Topics:
                 if is_compacted(bare)
                 else "all but each key's newest message would be lost"
             )
-            self._warn(
+            warn(
                 f"topic {name} has cleanup.policy={policy}, which should be "
                 f"{needed['cleanup.policy']}: {loss}"
             )
         for setting in ("retention.ms", "retention.bytes"):
             if needed.get(setting) == "-1" and found[setting].value != "-1":
-                self._warn(
+                warn(
                     f"topic {name} has {setting}={found[setting].value}, which should be -1: it "
                     "holds the log of commands and would forget runs"
                 )
@@ -149,4 +155,4 @@ class Topics:
             for future in self._admin.delete_records(offsets).values():
                 future.result(REACH_S)
         except KafkaException as error:
-            raise self._clients.health.explain(error) from None
+            raise self._clients.health.explain(error, name) from None

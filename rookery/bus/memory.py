@@ -221,6 +221,9 @@ class MemorySubscription:
             leftovers = sum(1 for offset in state.leftovers if offset >= self._next)
             return state.head - max(self._next, state.floor) + leftovers
 
+    def close(self) -> None:
+        """It holds nothing."""
+
     def _take(self, limit: int) -> list[Record]:
         """Up to `limit` records that are there; the lock is held."""
         state = self._bus._visible(self._topic)

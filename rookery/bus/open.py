@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from rookery.bus import Bus
@@ -37,12 +37,17 @@ def open_bus(uri: str, limits: Mapping[str, int] | None = None) -> Bus:
     return SqliteBus(rest, limits)
 
 
-def kafka_bus(settings: KafkaSettings, run: str | None = None) -> Bus:
-    """The topics of a cluster, or what one run has in them."""
+def kafka_bus(
+    settings: KafkaSettings, run: str | None = None, warn: Callable[[str], None] | None = None
+) -> Bus:
+    """The topics of a cluster, or what one run has in them.
+
+    With `warn`, topics that exist are checked, and it is told of settings that would lose data.
+    """
     try:
         from rookery.bus.kafka import KafkaBus
     except ModuleNotFoundError as error:
         if error.name != "confluent_kafka":
             raise
         raise MissingExtra("the bus kafka://", "kafka") from None
-    return KafkaBus(settings, run)
+    return KafkaBus(settings, run, warn)

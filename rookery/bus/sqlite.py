@@ -224,6 +224,9 @@ class SqliteSubscription:
 
         return self._bus._file.read(count)
 
+    def close(self) -> None:
+        """It holds nothing."""
+
     def _take(self, limit: int) -> list[Record]:
         """Up to `limit` records that are there."""
 

@@ -13,7 +13,8 @@ import logging
 import os
 import re
 import secrets
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,8 @@ class Home:
     def __init__(self, path: Path, cluster: KafkaSettings | None = None) -> None:
         self.path, self.cluster = path, cluster
         self._control: Bus | None = None
+        self._log: RunLog | None = None
+        self._lock = threading.Lock()
 
     @classmethod
     def default(cls) -> Home:
@@ -90,7 +93,7 @@ class Home:
     def close(self) -> None:
         if self._control is not None:
             self._control.close()
-            self._control = None
+            self._control = self._log = None
 
     def run_dir(self, run: str) -> Path:
         return self.path / run
@@ -119,9 +122,21 @@ class Home:
         """All runs that were not deleted, oldest first, folded from the log."""
         if self.cluster is None and not (self.path / "control.sqlite").exists():
             return {}
-        log = RunLog(self, only)
-        log.read()
-        return {run: state for run, state in log.states.items() if state.desired != DELETED}
+        if self.cluster is None:
+            log = RunLog(self, only)
+            log.read()
+            found = log.states
+        else:
+            found = self._followed()
+        return {run: state for run, state in found.items() if state.desired != DELETED}
+
+    def _followed(self) -> dict[str, RunState]:
+        """A cluster's log is read once and then followed: a new reader costs a connection."""
+        with self._lock:
+            if self._log is None:
+                self._log = RunLog(self)
+            self._log.read()
+            return dict(self._log.states)
 
     def find(self, name: str) -> str:
         """A run's id from an id, a unique prefix of one, or `last`."""
@@ -153,9 +168,11 @@ class Home:
     def bus_path(self, run: str) -> Path:
         return self.run_dir(run) / "bus.sqlite"
 
-    def open_run_bus(self, run: str, config: RunConfig) -> Bus:
+    def open_run_bus(
+        self, run: str, config: RunConfig, warn: Callable[[str], None] | None = None
+    ) -> Bus:
         if isinstance(config.bus, KafkaBusConfig):
-            return self._run_topics(run, config.bus)
+            return self._run_topics(run, config.bus, warn)
         limits = {EXPERIENCES: config.bus.max_experience_mb << 20}
         if config.bus.kind == "memory":
             from rookery.bus.memory import MemoryBus
@@ -166,7 +183,9 @@ class Home:
         self.run_dir(run).mkdir(parents=True, exist_ok=True)
         return SqliteBus(self.bus_path(run), limits)
 
-    def _run_topics(self, run: str, bus: KafkaBusConfig) -> Bus:
+    def _run_topics(
+        self, run: str, bus: KafkaBusConfig, warn: Callable[[str], None] | None = None
+    ) -> Bus:
         if self.cluster is None:
             raise InputError(
                 f"run {run} is on Kafka: say where with --bus kafka://HOST:PORT or {BUS_VARIABLE}"
@@ -179,7 +198,7 @@ class Home:
             experience_mb=bus.max_experience_mb,
             experience_hours=bus.experience_hours,
         )
-        return kafka_bus(settings, run)
+        return kafka_bus(settings, run, warn)
 
     def read_run_bus(self, state: RunState) -> Bus | None:
         """The run's bus for reading only, if there is one."""

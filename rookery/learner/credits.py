@@ -69,7 +69,9 @@ class CreditBook(msgspec.Struct):
         present = [actor for actor in self.tickets if actor not in self.away]
         while room > 0 and present:
             actor = min(present, key=lambda a: len(self.tickets[a]))  # first of the fewest
-            self.tickets[actor].append(number)
+            present.remove(actor)
+            present.append(actor)  # and whoever was served last comes last: nobody starves
+            self.tickets[actor] = [*self.tickets.pop(actor), number]
             self.upto[actor] += 1
             room -= 1
             granted = True

@@ -109,7 +109,7 @@ class Cluster:
         return client_properties(self._plan, user, mechanism)
 
     def leader_of(self, topic: str, partition: int = 0) -> int:
-        """The node that leads a partition; that of a dead node until its session is over."""
+        """The node that leads a partition; a killed one still does until its session is over."""
 
         def look() -> int | None:
             live = [self._plan.nodes[index].listeners["CLIENTS"] for index in self.running]

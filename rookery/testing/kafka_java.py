@@ -24,7 +24,11 @@ from rookery.testing.kafka_jars import KAFKA_VERSION, jars
 OLDEST_JAVA = 17
 # Quick to start and small, rather than quick after an hour.
 FLAGS = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
-LOGGING = ("-Dlog4j2.level=INFO", "-Xlog:disable", "-Xlog:all=error:stderr")
+LOGGING = (
+    "-Dlog4j2.level=INFO",
+    "-Dlog4j2.shutdownHookEnabled=false",  # or the log ends before the node does
+    *("-Xlog:disable", "-Xlog:all=error:stderr"),
+)
 # Dies with its parent, whatever kills that; then becomes the program it was given.
 END_WITH_PARENT = """
 import ctypes, os, signal, sys

@@ -35,6 +35,20 @@ def test_room_is_shared_evenly() -> None:
     assert sorted(len(t) for t in book.tickets.values()) == [1, 1, 2, 2]
 
 
+def test_nobody_starves_when_there_are_more_actors_than_credits() -> None:
+    book = CreditBook(fragments_per_batch=1, max_lag=1)  # two at a time
+    for actor in "abc":
+        book.join(actor, 0)
+    played = {actor: 0 for actor in "abc"}
+    for number in range(30):
+        book.grant(number, 0)
+        playing = [actor for actor in "abc" if book.tickets[actor]]
+        actor = min(playing, key=lambda a: book.tickets[a][0])  # who was granted first
+        assert book.arrive(actor, played[actor])
+        played[actor] += 1
+    assert min(played.values()) >= 5, played
+
+
 def test_nobody_is_granted_anything_when_nobody_is_there() -> None:
     assert not CreditBook(2, 2).grant(0, 0)
 

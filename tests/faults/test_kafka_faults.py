@@ -1,0 +1,149 @@
+"""A real broker, killed; workers that come, go and die on their own: each step is counted."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rookery.testing.kafka_broker import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.conftest import Cli, Started
+
+SMALL = ("CartPole-v1", "--envs-per-actor", 16, "--set", "actors.rollout_steps=32")
+OFTEN = ("--set", "checkpoint.interval_s=1", "--set", "restarts.backoff_s=0.05")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """A broker that this test may kill."""
+    with Cluster(directory=tmp_path / "kafka") as made:
+        yield made
+
+
+@pytest.fixture
+def cluster_cli(cluster: Cluster, home: Path, kafka_cli_on: Callable[..., Cli]) -> Cli:
+    return kafka_cli_on(home, cluster)
+
+
+def check_accounts(shown: dict[str, Any]) -> None:
+    balance = shown["balance"]
+    dropped = sum(balance["dropped"].values())
+    assert balance["produced"] == balance["trained"] + dropped + balance["in_flight"], balance
+    assert balance["trained"] == shown["env_steps"]
+    assert (shown["duplicates"], shown["gaps"], shown["damaged"]) == (0, 0, 0)
+
+
+def lose_the_broker(cli: Cli, cluster: Cluster, away_s: float, eventually: Any) -> str:
+    """A run whose broker is killed and comes back; returns what its progress said."""
+    running = cli.start("train", *SMALL, *OFTEN, "--actors", 2, "--steps", 60_000)
+    running.wait_until(lambda: running.env_steps > 10_000, "training")
+    cluster.kill(0)
+    out = running.output
+    eventually(lambda: "waiting: no broker" in out.read_text(), "word of the loss", 30)
+    with pytest.raises(subprocess.TimeoutExpired):
+        running.process.wait(away_s)
+    cluster.start(0)
+    done = running.finish(timeout=120, expect=0)
+    shown = cli("runs", "show", running.run, "--json").json
+    assert shown["status"] == "finished" and shown["env_steps"] >= 60_000
+    check_accounts(shown)
+    assert all(worker["restarts"] == 0 for worker in shown["workers"])
+    return done.stdout
+
+
+def test_a_run_waits_for_a_broker_that_was_killed(
+    cluster_cli: Cli, cluster: Cluster, eventually: Any
+) -> None:
+    lose_the_broker(cluster_cli, cluster, 3.0, eventually)
+
+
+@pytest.mark.soak
+def test_a_run_waits_for_a_broker_that_is_away_for_long(
+    cluster_cli: Cli, cluster: Cluster, eventually: Any
+) -> None:
+    lose_the_broker(cluster_cli, cluster, 20.0, eventually)
+
+
+def joined(cli: Cli, kind: str, run: str, where: Path) -> subprocess.Popen[bytes]:
+    """A worker that joins a run from a machine that has none of its files, but for checkpoints."""
+    where.mkdir(exist_ok=True)
+    environment = {**cli.environment, "ROOKERY_HOME": str(where)}
+    argv = [sys.executable, "-m", "rookery", kind, run]
+    with open(where / "log", "wb") as log:
+        return subprocess.Popen(argv, env=environment, stdout=log, stderr=log, cwd=where)
+
+
+def actors_of(running: Started) -> dict[str, str]:
+    return {
+        name: worker.kind
+        for name, worker in running.cli.home.state(running.run).workers.items()
+        if worker.kind == "actor" and worker.running
+    }
+
+
+def produced_by(running: Started, actor: str) -> int:
+    """Steps of an actor that the learner has seen."""
+    from rookery.views import newest_training
+
+    bus = running.cli.home.read_run_bus(running.cli.home.state(running.run))
+    assert bus is not None
+    metrics = newest_training(bus, running.run)
+    bus.close()
+    return (
+        sum(n for a, n in metrics.ledger.seen.items() if a.startswith(f"{actor}."))
+        if metrics
+        else 0
+    )
+
+
+def test_actors_join_leave_and_die_and_another_learner_takes_over(
+    kafka_cli: Cli, tmp_path: Path, eventually: Any
+) -> None:
+    checkpoints = ("--set", f"checkpoint.uri=file:{tmp_path / 'store'}")
+    running = kafka_cli.start(
+        "train", *SMALL, *OFTEN, *checkpoints, "--steps", 100_000_000, "--json"
+    )
+    leaver = joined(kafka_cli, "actor", running.run, tmp_path / "second")
+    victim = joined(kafka_cli, "actor", running.run, tmp_path / "third")
+    try:
+        names = running.wait_until(
+            lambda: (
+                [n for n in actors_of(running) if n != "actor-0"][:2]
+                if len(actors_of(running)) == 3
+                else None
+            ),
+            "two more actors",
+        )
+        for name in names:
+            index = name.partition("-")[2]
+            running.wait_until(lambda i=index: produced_by(running, i) > 0, f"steps of {name}")
+        leaver.send_signal(signal.SIGTERM)
+        assert leaver.wait(30) == 0
+        victim.kill()
+        victim.wait(30)
+        before = running.env_steps
+        running.wait_until(
+            lambda: running.env_steps > before + 20_000, "training without the dead actor"
+        )
+        taker = joined(kafka_cli, "learner", running.run, tmp_path / "fourth")
+        running.wait_until(
+            lambda: (running.show()["weights_version"] or "").startswith("2."), "the new learner"
+        )
+        running.process.send_signal(signal.SIGINT)
+        done = running.finish(timeout=60)
+        assert done.code == 130
+        assert taker.wait(60) == 0
+    finally:
+        for process in (leaver, victim):
+            process.kill()
+    shown = kafka_cli("runs", "show", running.run, "--json").json
+    check_accounts(shown)
+    assert shown["weights_version"].startswith("2.")

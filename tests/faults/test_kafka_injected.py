@@ -1,0 +1,229 @@
+"""Faults injected into a cluster while messages flow: in order, none lost, none twice.
+
+The cluster is librdkafka's own, which fails when it is told to. It does not check the sequence
+numbers of a producer, so each round of traffic has one message of each key, and connections are
+broken between two rounds: what a real broker must put right is for tests with a real broker.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from rookery.bus import EARLIEST, Outgoing, Record
+from rookery.bus.kafka import KafkaBus
+from rookery.bus.kafka_settings import KafkaSettings
+from rookery.bus.kafka_topics import NEWEST
+from rookery.testing.bus_suite import drain
+from rookery.testing.kafka_mock import FETCH, LIST_OFFSETS, PRODUCE, MockCluster
+
+PATIENCE_S = 30.0  # nothing here takes this long unless it hangs
+TOPIC = "numbers"
+KEYS = ("0.0", "0.1", "1.0")
+OUTAGE_S = 3
+
+ANYWHERE = [
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.KAFKA_STORAGE_ERROR,
+    KafkaError._TRANSPORT,  # the connection breaks
+]
+PASSING = {
+    PRODUCE: [
+        *ANYWHERE,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ],
+    FETCH: [*ANYWHERE, KafkaError.FENCED_LEADER_EPOCH, KafkaError.OFFSET_NOT_AVAILABLE],
+    LIST_OFFSETS: [*ANYWHERE, KafkaError.FENCED_LEADER_EPOCH, KafkaError.OFFSET_NOT_AVAILABLE],
+}
+
+Faults = Mapping[int, Callable[[], object]]
+
+
+@pytest.fixture
+def mock() -> Iterator[MockCluster]:
+    with MockCluster(brokers=2) as cluster:
+        for topic in (TOPIC, NEWEST, "model_updates"):
+            cluster.create_topic(topic)
+        yield cluster
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Future[Any]]]:
+    """Run a function in another thread; its result is asked for with a time-out."""
+    pool = ThreadPoolExecutor(4)
+    yield pool.submit
+    pool.shutdown(wait=True, cancel_futures=True)
+
+
+@pytest.fixture
+def writer(mock: MockCluster, start: object) -> Iterator[KafkaBus]:
+    """Closed before the threads that use it are waited for."""
+    bus = KafkaBus(KafkaSettings(mock.servers))
+    yield bus
+    bus.close()
+
+
+@pytest.fixture
+def reader(mock: MockCluster, start: object) -> Iterator[KafkaBus]:
+    bus = KafkaBus(KafkaSettings(mock.servers))
+    yield bus
+    bus.close()
+
+
+@pytest.fixture
+def traffic(
+    writer: KafkaBus, reader: KafkaBus, start: Callable[..., Future[Any]]
+) -> Iterator[Traffic]:
+    traffic = Traffic(writer, reader, start)
+    yield traffic
+    traffic.stop.set()
+
+
+class Traffic:
+    """Numbered messages of a few keys, from one bus to another."""
+
+    def __init__(
+        self, writer: KafkaBus, reader: KafkaBus, start: Callable[..., Future[Any]]
+    ) -> None:
+        self.writer, self.reader = writer, reader
+        self.published = 0  # rounds
+        self.stop = threading.Event()
+        self._start = start
+        self._received: list[Record] = []
+
+    def begin(self, rounds: int, faults: Faults) -> None:
+        """A fault comes before the round of its number, when all before it is acknowledged."""
+        self._subscription = self.reader.subscribe(TOPIC, EARLIEST)
+        self._rounds = rounds
+        self._reading = self._start(self._read)
+        self._writing = self._start(self._write, faults)
+
+    def _write(self, faults: Faults) -> None:
+        for number in range(self._rounds):
+            if number in faults:
+                faults[number]()
+            self.writer.publish([Outgoing(TOPIC, b"%d" % number, key) for key in KEYS])
+            self.published = number + 1
+
+    def _read(self) -> None:
+        while len(self._received) < self._rounds * len(KEYS) and not self.stop.is_set():
+            self._received += self._subscription.poll(0.5)
+
+    def check(self, timeout_s: float = PATIENCE_S) -> None:
+        """Wait for the end: each key's messages came in order, none was lost, none came twice."""
+        self._writing.result(timeout_s)
+        self._reading.result(timeout_s)
+        self._received += self._subscription.poll(0.0)  # what nobody waits for
+        for key in KEYS:
+            came = [int(record.payload) for record in self._received if record.key == key]
+            assert came == list(range(self._rounds)), f"key {key}"
+        assert [record.offset for record in self._received] == list(range(len(self._received)))
+
+    def run(self, rounds: int, faults: Faults) -> None:
+        self.begin(rounds, faults)
+        self.check()
+
+
+# --- requests that fail --------------------------------------------------------------------------
+
+
+def errors_of(mock: MockCluster, api_key: int, every: int, times: int = 2) -> dict[int, Any]:
+    """Each passing error in turn, so many times in a row."""
+    return {
+        (place + 1) * every: lambda code=code: mock.fail_requests(api_key, [code] * times)
+        for place, code in enumerate(PASSING[api_key])
+    }
+
+
+@pytest.mark.parametrize("api_key", [PRODUCE, FETCH], ids=["produce", "fetch"])
+def test_requests_that_fail_are_tried_again(
+    mock: MockCluster, traffic: Traffic, api_key: int
+) -> None:
+    traffic.run(1000, errors_of(mock, api_key, every=80))
+    assert traffic.writer.trouble is None and traffic.reader.trouble is None
+
+
+@pytest.mark.parametrize("code", PASSING[LIST_OFFSETS])
+def test_questions_that_fail_are_asked_again(
+    mock: MockCluster, writer: KafkaBus, code: int
+) -> None:
+    writer.publish([Outgoing(TOPIC, b"")])
+    mock.fail_requests(LIST_OFFSETS, [code] * 2)
+    assert writer.end(TOPIC) == (1,)
+
+
+# --- leaders that move ---------------------------------------------------------------------------
+
+
+def test_leaders_may_move(mock: MockCluster, traffic: Traffic) -> None:
+    leaders = itertools.cycle(mock.brokers)
+    moves = {
+        number: lambda leader=leader: mock.move_leader(TOPIC, 0, leader)
+        for number, leader in zip(range(50, 1000, 90), leaders, strict=False)
+    }
+    traffic.run(1000, moves)
+
+
+# --- a slow network ------------------------------------------------------------------------------
+
+
+def test_long_round_trips_only_cost_time(mock: MockCluster, traffic: Traffic) -> None:
+    traffic.run(400, {200: lambda: mock.round_trip(300), 204: lambda: mock.round_trip(0)})
+
+
+# --- a cluster that is away ----------------------------------------------------------------------
+
+
+def test_an_outage_is_told_and_waited_for(
+    mock: MockCluster,
+    traffic: Traffic,
+    start: Callable[..., Future[Any]],
+    eventually: Callable[..., Any],
+) -> None:
+    buses = (traffic.writer, traffic.reader)
+    traffic.begin(1000, {500: mock.down})
+    for bus in buses:
+        eventually(lambda bus=bus: bus.trouble, "trouble", PATIENCE_S)
+    asked = start(traffic.reader.end, TOPIC)
+    told = f"no broker of {mock.servers} answers since {OUTAGE_S} s"
+    for bus in buses:
+        eventually(lambda bus=bus: bus.trouble == told, told, PATIENCE_S)
+    assert traffic.published == 500 and not asked.done()
+    mock.up()
+    for bus in buses:
+        eventually(lambda bus=bus: bus.trouble is None, "the end of trouble", PATIENCE_S)
+    assert asked.result(PATIENCE_S)[0] >= 500 * len(KEYS)
+    traffic.check()
+
+
+# --- messages in chunks --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("topic", [TOPIC, "model_updates"])
+def test_a_message_in_chunks_arrives_whole(
+    mock: MockCluster, writer: KafkaBus, reader: KafkaBus, topic: str
+) -> None:
+    payload = random.Random(0).randbytes(2_000_000)
+    subscription = reader.subscribe(topic, EARLIEST)
+    mock.fail_requests(PRODUCE, [KafkaError.REQUEST_TIMED_OUT, KafkaError._TRANSPORT])
+    mock.fail_requests(FETCH, [KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError._TRANSPORT])
+    writer.publish([Outgoing(topic, payload, "k", {"version": "1"})])
+    (record,) = drain(subscription, 1)
+    assert (record.key, record.headers) == ("k", {"version": "1"})
+    assert record.payload == payload
+    assert subscription.poll(0.0) == []
+    found = reader.newest(topic, "k")
+    assert found is not None and found.payload == payload
