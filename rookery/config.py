@@ -120,6 +120,9 @@ class ActorsConfig(_Part):
     opponents_per_actor: int = Field(
         default=4, ge=1, le=64, description="snapshots of a league that play at once"
     )
+    heartbeat_s: float = Field(
+        default=5.0, gt=0, description="how often actors that joined on their own say they live"
+    )
 
 
 class LearnerConfig(_Part):
@@ -287,6 +290,13 @@ class LeagueConfig(_Part):
 MAIN = "main"  # the policy of a run that names none
 
 
+class ReplayConfig(_Part):
+    """Experience that another run has recorded, instead of an environment that is played."""
+
+    run: str = Field(default="", description="whose; empty: nobody's, the environment is played")
+    start: tuple[int, ...] = Field(default=(), description="offsets; empty: from the oldest kept")
+
+
 class RunConfig(_Part):
     """Everything that a run is."""
 
@@ -311,6 +321,7 @@ class RunConfig(_Part):
     bus: BusConfig = SqliteBusConfig()
     launcher: Literal["local", "inline"] = "local"
     restarts: RestartConfig = RestartConfig()
+    replay: ReplayConfig = ReplayConfig()
     seed: int = Field(default=0, ge=0, lt=2**32)
 
     @property

@@ -105,6 +105,21 @@ def resume(arguments: argparse.Namespace, began: float) -> int:
     return _carry(home, run, arguments.json, began)
 
 
+def replay(arguments: argparse.Namespace, began: float) -> int:
+    from rookery.control.home import Home
+    from rookery.replay import replay_run
+    from rookery.runner import author
+
+    home = Home.default()
+    run = home.find(arguments.run)
+    parts = [part for part in arguments.from_offset.split(",") if part]
+    if not all(part.isdigit() for part in parts):
+        raise InputError(f"--from-offset {arguments.from_offset!r}: one number for each partition")
+    start = tuple(map(int, parts))
+    made = replay_run(home, run, arguments.into, start, arguments.passes, arguments.seed, author())
+    return _carry(home, made, arguments.json, began)
+
+
 def _carry(home: Any, run: str, as_json: bool, began: float, standby: Any = None) -> int:
     from rookery.progress import Progress
     from rookery.runner import carry

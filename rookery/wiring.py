@@ -19,6 +19,7 @@ from rookery.bus import EARLIEST, Bus
 from rookery.codec import Fragment
 from rookery.config import RunConfig
 from rookery.control.home import Home
+from rookery.errors import InputError
 from rookery.frozen import snapshot_store
 from rookery.learner.batching import Branch, Inbox
 from rookery.learner.checkpoint import Manifest, acting_arrays, newest_checkpoint, pending_fragments
@@ -93,7 +94,10 @@ def wire_actor(
     heartbeat_s: float = 0.0,
 ) -> Actor:
     config, seating = place.config, place.seating
-    if is_solo(seating):
+    rollout: Rollout
+    if config.replay.run:
+        rollout = _recorded_rollout(place)
+    elif is_solo(seating):
         rollout = _solo_rollout(place, actor, busy)
     else:
         rollout = make_rollout(config, seating, place.home, place.run, actor, busy)
@@ -103,6 +107,16 @@ def wire_actor(
         place.bus, place.run, policies, config.learning, actor, seats, wait_s, busy, heartbeat_s
     )
     return Actor(rollout, post, play(rollout, post, stopped))
+
+
+def _recorded_rollout(place: Place) -> Rollout:
+    from rookery.actor.recorded import RecordedRollout
+
+    replay, home = place.config.replay, place.home
+    bus = home.read_run_bus(home.state(home.find(replay.run)))
+    if bus is None:
+        raise InputError(f"run {replay.run} has recorded nothing: its bus is gone")
+    return RecordedRollout(bus, place.config.learning, replay.start)
 
 
 def _solo_rollout(place: Place, actor: ActorId, busy: Callable[[str], None]) -> Rollout:

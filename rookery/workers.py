@@ -42,7 +42,6 @@ from rookery.players.seat_map import SeatFunction
 from rookery.wiring import Actor, Learner, Place, prepare_xla, wire_actor, wire_learner
 
 WAIT_S = 0.1  # how long a worker sleeps on the bus before it looks up
-HEARTBEAT_S = 5.0  # of actors that joined on their own
 HUNG = 71  # exit code of a worker whose environment hung
 
 
@@ -110,7 +109,8 @@ def join(kind: str, name: str) -> int:
     home.record(WorkerStarting(**identity), WorkerStarted(**identity, pid=os.getpid()))
     print(f"{kind} {spec.index}.{spec.incarnation} joined {run}", flush=True)
     if kind == "actor":
-        code = guarded(home, run, spec, lambda: _act(home, run, spec, stop, HEARTBEAT_S))
+        every_s = home.config(home.state(run)).actors.heartbeat_s
+        code = guarded(home, run, spec, lambda: _act(home, run, spec, stop, every_s))
     else:
         code = guarded(home, run, spec, lambda: _learn(home, run, spec, stop))
     home.record(WorkerExited(**identity, code=code, expected=code in (0, FENCED)))

@@ -21,7 +21,7 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from rookery.bus import EARLIEST, LATEST, Outgoing, Position, Record, embedded
 from rookery.bus.chunks import CHUNK, Assembler, Damaged, chunk_key, split
-from rookery.bus.kafka_client import DELIVERY_S, LOOK_S, MESSAGE_BYTES, REACH_S, Clients
+from rookery.bus.kafka_client import DELIVERY_S, LOOK_S, MESSAGE_BYTES, REACH_S, RETRIED, Clients
 from rookery.bus.kafka_settings import KafkaSettings
 from rookery.bus.kafka_topics import NEWEST, Topics, is_compacted
 from rookery.errors import BusError
@@ -369,7 +369,7 @@ class KafkaSubscription:
             wait_s = 0.0
             error = message.error()
             if error is not None:
-                if error.code() in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT):
+                if error.code() in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, *RETRIED):
                     continue
                 raise self._bus.clients.health.explain(error, self._bus.name(self._topic))
             self._bus.clients.health.answered()

@@ -13,17 +13,18 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from rookery.bus.kafka_client import REACH_S, Clients, short
+from rookery.bus.kafka_client import Clients, short
 from rookery.bus.kafka_settings import KafkaSettings
 from rookery.errors import BusRefused
 
+ANSWER_S = 8.0  # a broker that has just started, or a far one, may take a while
 TRY_S = 0.5
 UNKNOWN_HOST_S = 3.0  # a name that is unknown now will rarely be known soon
 PROBE_S = 1.0
 
 
 def reach(clients: Clients, client: Any) -> None:
-    """Return when the cluster answers; a refused log-in is told at once, silence after REACH_S."""
+    """Return when the cluster answers; a refused log-in is told at once, silence after ANSWER_S."""
     health, start = clients.health, time.monotonic()
     while True:
         began = time.monotonic()
@@ -32,7 +33,7 @@ def reach(clients: Clients, client: Any) -> None:
             break
         except KafkaException as error:
             client.poll(0)  # what went wrong comes by callbacks
-            patience = UNKNOWN_HOST_S if _is_unknown(health.last) else REACH_S
+            patience = UNKNOWN_HOST_S if _is_unknown(health.last) else ANSWER_S
             if health.refusal is not None or time.monotonic() - start > patience:
                 raise _refusal(clients, error) from None
             time.sleep(max(0.0, TRY_S / 2 - (time.monotonic() - began)))

@@ -106,9 +106,11 @@ class Home:
     def record(self, *events: Event) -> None:
         self.control.publish([Outgoing(EVENTS, encode_json(e), key=e.run) for e in events])
 
-    def create(self, config: RunConfig, spec: EnvironmentSpec, author: str) -> str:
+    def create(
+        self, config: RunConfig, spec: EnvironmentSpec, author: str, run: str | None = None
+    ) -> str:
         """Append CreateRun under a fresh id, and return the id."""
-        run = new_run_id(config.environment.id)
+        run = run or new_run_id(config.environment.id)
         content = {"config": config.model_dump(mode="json"), "spec": spec_to_json(spec)}
         self.send(CreateRun(run=run, config=content, author=author))
         return run

@@ -189,6 +189,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.parametrize("ran", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(("arguments", "says"), REFUSED.values(), ids=REFUSED)
 def test_is_refused_in_one_line(ran: Ran, arguments: tuple[object, ...], says: str) -> None:
     assert says in ran.cli.refused("bus", *arguments)
