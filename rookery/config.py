@@ -134,6 +134,9 @@ class LearnerConfig(_Part):
     max_policy_lag_versions: int = Field(
         default=1, ge=0, le=1024, description="updates between a fragment's weights and its use"
     )
+    publish_interval_s: float = Field(
+        default=0.0, ge=0, description="least time between two publications of large weights"
+    )
     threads: int = Field(
         default=1, ge=1, le=256, description="of XLA; one is fastest for small networks"
     )

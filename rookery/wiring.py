@@ -196,7 +196,8 @@ def wire_learner(
         wait_s,
         trains_abandoned=all(setups[p].algorithm.kind == "impala" for p in config.learning),
     )
-    post = LearnerPost(place.bus, run, inbox, generation, manifest.number)
+    interval_s = config.learner.publish_interval_s
+    post = LearnerPost(place.bus, run, inbox, generation, manifest.number, interval_s)
     leagues, pools = None, None
     if manifest.league is not None:
         leagues = Leagues(

@@ -20,9 +20,9 @@ def claim(bus: Bus, at_least: int) -> int:
     token = secrets.token_hex(8)
     generation = at_least
     while True:
+        start = bus.end(EXPERIENCES)  # before the look at the newest: no claim is in between
         last = bus.newest_headers(EXPERIENCES).get(LEARNER_KEY, {})
         generation = max(generation, int(last.get("generation", 0)) + 1)
-        start = bus.end(EXPERIENCES)
         claimed = LearnerClaimed(generation=generation, token=token)
         headers = {"kind": "claimed", "generation": str(generation), "token": token, "steps": "0"}
         bus.publish([Outgoing(EXPERIENCES, encode_json(claimed), LEARNER_KEY, headers)])

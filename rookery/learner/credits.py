@@ -62,9 +62,13 @@ class CreditBook(msgspec.Struct):
         self.tickets[actor].pop(0)
         return True
 
-    def grant(self, number: int, waiting: int) -> bool:
-        """Grant what fits beside the `waiting` fragments that have arrived; True if anything."""
-        room = self.fragments_per_batch * (self.max_lag + 1) - waiting - self.outstanding
+    def grant(self, number: int, waiting: int, behind: int = 0) -> bool:
+        """Grant what fits beside the `waiting` fragments that have arrived; True if anything.
+
+        `number` is that of the weights which will play, `behind` how many updates old they are.
+        """
+        updates = self.max_lag + 1 - behind  # until the deadline of what is granted now
+        room = self.fragments_per_batch * updates - waiting - self.outstanding
         granted = False
         present = [actor for actor in self.tickets if actor not in self.away]
         while room > 0 and present:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
 from rookery.bus import Bus, Outgoing
@@ -23,10 +24,20 @@ _RETAIN_EVERY = 16  # updates between removals of superseded weights
 class LearnerPost:
     """Numbers the weights and publishes them with the credits that they allow."""
 
-    def __init__(self, bus: Bus, run: str, inbox: Inbox, generation: int, number: int) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        run: str,
+        inbox: Inbox,
+        generation: int,
+        number: int,
+        interval_s: float = 0.0,
+    ) -> None:
         self.run = run
         self.generation, self.number = generation, number
+        self.published = number  # the newest weights that the actors have
         self._bus, self._inbox = bus, inbox
+        self._interval_s, self._due = interval_s, 0.0
 
     @property
     def version(self) -> WeightsVersion:
@@ -37,18 +48,29 @@ class LearnerPost:
         self._bus.publish([*self._league(pools), *self._weights(arrays), self._credits({})])
 
     def publish(self, arrays: Mapping[str, Arrays], pools: LeaguePools | None = None) -> None:
-        """New weights, and the credits that they make possible, in one message to all."""
+        """New weights, and the credits that they make possible, in one message to all.
+
+        Large weights go out every `interval_s` only; meanwhile credits stand for the older ones,
+        whose deadlines are sooner. They cannot wait beyond the bound.
+        """
         self.number += 1
-        self._inbox.book.grant(self.number, len(self._inbox.pending))
-        credits = self._credits(self._inbox.book.offers)
-        self._bus.publish([*self._league(pools), *self._weights(arrays), credits])
+        now, late = time.monotonic(), self.number - self.published >= self._inbox.book.max_lag
+        weights: list[Outgoing] = []
+        if late or now >= self._due:
+            self.published, self._due = self.number, now + self._interval_s
+            weights = self._weights(arrays)
+        self._bus.publish([*self._league(pools), *weights, self._granted()])
         if self.number % _RETAIN_EVERY == 0:
             self._bus.retain(MODEL_UPDATES, self._bus.end(MODEL_UPDATES), keep_newest=True)
 
     def grant(self) -> None:
         """Credits alone: an actor came or went."""
-        self._inbox.book.grant(self.number, len(self._inbox.pending))
-        self._bus.publish([self._credits(self._inbox.book.offers)])
+        self._bus.publish([self._granted()])
+
+    def _granted(self) -> Outgoing:
+        behind = self.number - self.published
+        self._inbox.book.grant(self.published, len(self._inbox.pending), behind)
+        return self._credits(self._inbox.book.offers)
 
     def _weights(self, arrays: Mapping[str, Arrays]) -> list[Outgoing]:
         headers = {"kind": "weights", "run": self.run, "version": str(self.version)}

@@ -49,6 +49,15 @@ def test_nobody_starves_when_there_are_more_actors_than_credits() -> None:
     assert min(played.values()) >= 5, played
 
 
+def test_older_weights_have_less_time_and_get_fewer_grants() -> None:
+    book = CreditBook(fragments_per_batch=2, max_lag=3)
+    book.join("0.1", 0)
+    book.grant(number=10, waiting=1, behind=2)  # now is 12; the deadline is 13: two updates
+    assert book.tickets == {"0.1": [10, 10, 10]}
+    assert book.fits(12, [*book.deadlines(), 13])
+    assert not book.fits(12, [*book.deadlines(), 13, 13])
+
+
 def test_nobody_is_granted_anything_when_nobody_is_there() -> None:
     assert not CreditBook(2, 2).grant(0, 0)
 
