@@ -35,7 +35,7 @@ METRICS_ACTORS = "metrics.actors"
 CREDITS_KEY = "credits"
 LEAGUE_KEY = "league"
 SEATS_KEY = "seats"
-LEARNER_KEY = "learner"  # of claims, among the actors' keys
+LEARNER_KEY = "learner."  # and its generation: of claims, among the actors' keys
 JOINED_FROM = 1000  # ordinals of actors that joined on their own, without a controller
 
 MAX_JSON_BYTES = 4 << 20

@@ -27,6 +27,12 @@ from rookery.bus.kafka_topics import NEWEST, Topics, is_compacted
 from rookery.errors import BusError
 
 RUN = "run"  # the header that scopes a message
+_PASSED_OVER = (  # by a reader: brokers come back, and it needs no group
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TRANSPORT,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    *RETRIED,
+)
 SLICE_S = 0.1  # a wait looks up this often, to see whether the bus was closed
 
 logger = logging.getLogger(__name__)
@@ -369,7 +375,7 @@ class KafkaSubscription:
             wait_s = 0.0
             error = message.error()
             if error is not None:
-                if error.code() in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, *RETRIED):
+                if error.code() in _PASSED_OVER:
                     continue
                 raise self._bus.clients.health.explain(error, self._bus.name(self._topic))
             self._bus.clients.health.answered()

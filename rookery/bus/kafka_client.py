@@ -129,8 +129,8 @@ class Health:
         who = repr(self._user) if self._user else "us"
         what = f"use topic {topic!r}" if topic else "do this"
         return BusRefused(
-            f"{self.servers} does not let {who} {what} ({short(error)}): ask its owner for Read, "
-            "Write, Describe and Create, on this topic or on its prefix"
+            f"{self.servers} does not let {who} {what} ({short(error)}): ask its owner for "
+            "Read, Write and Create on this topic, or on all of its prefix"
         )
 
 

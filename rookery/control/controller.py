@@ -18,6 +18,7 @@ from rookery.messages import (
     LEARNER_KEY,
     MODEL_UPDATES,
     SEATS_KEY,
+    ActorId,
     ActorLeft,
     RunEnded,
     RunOwned,
@@ -193,7 +194,9 @@ class Controller:
         if self._bus is None or self.config.launcher == "inline":
             return
         for actor, headers in self._bus.newest_headers(EXPERIENCES).items():
-            supervised = actor != LEARNER_KEY and int(actor.partition(".")[0]) < JOINED_FROM
+            if actor.startswith(LEARNER_KEY):
+                continue
+            supervised = ActorId.parse(actor).ordinal < JOINED_FROM
             if supervised and headers.get("kind") != "left":
                 self._announce_left(actor)
 

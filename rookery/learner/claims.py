@@ -18,15 +18,19 @@ from rookery.messages import EXPERIENCES, LEARNER_KEY, LearnerClaimed, encode_js
 def claim(bus: Bus, at_least: int) -> int:
     """A generation that no other learner of this run has or will get."""
     token = secrets.token_hex(8)
-    generation = at_least
     while True:
-        start = bus.end(EXPERIENCES)  # before the look at the newest: no claim is in between
-        last = bus.newest_headers(EXPERIENCES).get(LEARNER_KEY, {})
-        generation = max(generation, int(last.get("generation", 0)) + 1)
+        start = bus.end(EXPERIENCES)  # before the look at what is taken: no claim is in between
+        taken = [
+            int(key.removeprefix(LEARNER_KEY))
+            for key in bus.newest_headers(EXPERIENCES)
+            if key.startswith(LEARNER_KEY)
+        ]
+        generation = max([at_least - 1, *taken]) + 1
         claimed = LearnerClaimed(generation=generation, token=token)
         headers = {"kind": "claimed", "generation": str(generation), "token": token, "steps": "0"}
-        bus.publish([Outgoing(EXPERIENCES, encode_json(claimed), LEARNER_KEY, headers)])
-        claims = [h for h in bus.headers(EXPERIENCES, start) if h.get("kind") == "claimed"]
+        key = f"{LEARNER_KEY}{generation}"
+        bus.publish([Outgoing(EXPERIENCES, encode_json(claimed), key, headers)])
+        claims = (h for h in bus.headers(EXPERIENCES, start) if h.get("kind") == "claimed")
         first = next(h for h in claims if h["generation"] == str(generation))
         if first["token"] == token:
             return generation

@@ -68,8 +68,6 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Path:
         capture_output=True,
         timeout=30,
     )
-    made = subprocess.run(["cat", path], check=True, capture_output=True, timeout=5).stdout
-    assert b"CERTIFICATE" in made
     return path
 
 
@@ -164,11 +162,6 @@ def test_something_else_listens_where_tls_is_expected(cli: Cli, web: str, tmp_pa
     assert f"{web} answers, but not as Kafka with TLS" in said and "check the port" in said
 
 
-def test_somebody_listens_and_says_nothing(cli: Cli) -> None:
-    with serving(lambda connection: time.sleep(SOON_S)) as address:
-        assert "answers, but not as Kafka" in refused(cli, address, None)
-
-
 # --- not for us ----------------------------------------------------------------------------------
 
 
@@ -249,7 +242,7 @@ def test_no_message_on_the_bus_holds_the_password(
 ) -> None:
     file = write(tmp_path / "bus.yaml", ca=authority(secured))
     settings = KafkaSettings.of(f"kafka://{secured.servers}/team", str(file))
-    assert PASSWORD not in repr(settings) and PASSWORD not in repr(vars(settings).keys())
+    assert settings.client["sasl.password"] == PASSWORD and PASSWORD not in repr(settings)
     bus = KafkaBus(settings)
     count = 0
     for topic in [topic.name for topic in TOPICS] + ["newest"]:
