@@ -1,10 +1,13 @@
-"""How fast is each embedded bus? Throughput and wake-up between two processes (threads for memory).
+"""How fast is each bus? Throughput and wake-up between two processes (threads for memory).
 
-    python benchmarks/bus.py [--json] [--directory DIR]
+    python benchmarks/bus.py [--json] [--directory DIR] [--kafka]
 
 Throughput: one side publishes 330 kB messages as fast as it can, the other reads and retains them.
+Frames: the same with whole fragments of images (16 x 32 of 84 x 84 x 4), decoded by the reader.
 Wake-up: from before publish to after poll, one message at a time, at random moments 5 to 25 ms
-apart so that the reader waits as it does in a run. Takes less than 20 s.
+apart so that the reader waits as it does in a run. Weights (330 kB) are encoded before and decoded
+after that. With `--kafka` a real broker is started on loopback, and shares the machine. Takes less
+than 30 s.
 """
 
 from __future__ import annotations
@@ -18,17 +21,32 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
+import numpy as np
+
 from rookery.bus import EARLIEST, Bus, Outgoing
 from rookery.bus.open import open_bus
+from rookery.codec import (
+    Fragment,
+    FragmentHeader,
+    Weights,
+    WeightsHeader,
+    decode_fragment,
+    decode_weights,
+    encode_fragment,
+    encode_weights,
+)
+from rookery.messages import WeightsVersion
+from rookery.testing.kafka_broker import Cluster
 
 MESSAGE_BYTES = 330_000
 SMALL_BYTES = 200
 THROUGHPUT_S = 2.0
-WAKE_UPS = 120
-LIMITS = {"stream": 64 << 20}
+WAKE_UPS = 200
+LIMITS = {"stream": 64 << 20, "experiences": 64 << 20}
 TIMEOUT_S = 15.0
 
 
@@ -39,46 +57,99 @@ def publish(bus: Bus) -> None:
     while time.monotonic() < end:
         bus.publish([Outgoing("stream", payload)])
     bus.publish([Outgoing("stream", b"")])
+    frames = encode_fragment(image_fragment())
+    end = time.monotonic() + THROUGHPUT_S
+    while time.monotonic() < end:
+        bus.publish([Outgoing("experiences", frames, "0.1")])
+    bus.publish([Outgoing("experiences", b"", "0.1")])
     assert bus.subscribe("ready", EARLIEST).poll(TIMEOUT_S), "the reader has stopped"
     rng = random.Random(0)
-    for topic, size in (("small", SMALL_BYTES), ("large", MESSAGE_BYTES)):
-        payload = os.urandom(size)
+    for topic, make in MESSAGES.items():
         for _ in range(WAKE_UPS):
             time.sleep(rng.uniform(0.005, 0.025))
-            bus.publish([Outgoing(topic, payload, headers={"sent": str(time.monotonic_ns())})])
+            sent = str(time.monotonic_ns())
+            bus.publish([Outgoing(topic, make(), "main", {"sent": sent})])
+
+
+def image_fragment() -> Fragment:
+    steps, lanes = 16, 32
+    header = FragmentHeader(
+        run="r",
+        policy="main",
+        actor="0.1",
+        sequence=0,
+        first_step=0,
+        steps=steps * lanes,
+        version=WeightsVersion(1, 1),
+        seats=("player",),
+        players=("policy",),
+    )
+    flags, small = np.zeros((steps, lanes), bool), np.zeros((steps, lanes), np.uint8)
+    numbers = np.zeros((steps, lanes), np.float32)
+    frames = np.frombuffer(os.urandom((steps + 1) * lanes * 84 * 84 * 4), np.uint8)
+    observation = {"": frames.reshape(steps + 1, lanes, 84, 84, 4)}
+    return Fragment(
+        header,
+        observation,
+        small.astype(np.int64),
+        numbers,
+        flags,
+        flags,
+        ~flags,
+        numbers,
+        *(small,) * 3,
+    )
+
+
+WEIGHTS = Weights(
+    WeightsHeader(run="r", policy="main", version=WeightsVersion(1, 1), env_steps=0),
+    {"w": np.random.default_rng(0).random((MESSAGE_BYTES // 4,), np.float32)},
+)
+MESSAGES: dict[str, Callable[[], bytes]] = {
+    "small": lambda: bytes(SMALL_BYTES),
+    "large": lambda: bytes(MESSAGE_BYTES),
+    "model_updates": lambda: encode_weights(WEIGHTS),
+}
 
 
 def measure(bus: Bus) -> dict[str, float]:
     """This side: read the stream, then time each wake-up."""
-    figures = {"MB/s": read_stream(bus)}
+    figures = {"MB/s": read_stream(bus, "stream", lambda payload: None)}
+    figures["frames MB/s"] = read_stream(bus, "experiences", decode_fragment)
     bus.publish([Outgoing("ready", b"")])
-    for topic in ("small", "large"):
-        waits = sorted(read_wake_ups(bus, topic))
-        figures[f"{topic} median ms"] = waits[len(waits) // 2]
-        figures[f"{topic} p99 ms"] = waits[int(len(waits) * 0.99)]
+    for topic in MESSAGES:
+        name = "weights" if topic == "model_updates" else topic
+        waits = sorted(read_wake_ups(bus, topic, name == "weights"))
+        figures[f"{name} median ms"] = waits[len(waits) // 2]
+        figures[f"{name} p99 ms"] = waits[int(len(waits) * 0.99)]
     return figures
 
 
-def read_stream(bus: Bus) -> float:
+def read_stream(bus: Bus, topic: str, decode: Callable[[bytes], object]) -> float:
     """MB/s from the first record to the empty one that ends the stream."""
-    subscription = bus.subscribe("stream", EARLIEST)
+    subscription = bus.subscribe(topic, EARLIEST)
     began, size = 0.0, 0
     while True:
         records = subscription.poll(TIMEOUT_S)
         assert records, "the publisher has stopped"
         began = began or time.monotonic()
-        size += sum(len(record.payload) for record in records)
-        bus.retain("stream", subscription.position())
+        for record in records:
+            size += len(record.payload)
+            if record.payload:
+                decode(record.payload)
+        bus.retain(topic, subscription.position())
         if not records[-1].payload:
             return size / 1e6 / (time.monotonic() - began)
 
 
-def read_wake_ups(bus: Bus, topic: str) -> list[float]:
+def read_wake_ups(bus: Bus, topic: str, weights: bool) -> list[float]:
     """Milliseconds from publish to receive of each record."""
     subscription = bus.subscribe(topic, EARLIEST)
     waits: list[float] = []
     while len(waits) < WAKE_UPS:
         records = subscription.poll(TIMEOUT_S)
+        for record in records if weights else ():
+            decode_weights(record.payload)
         now = time.monotonic_ns()  # one clock for all processes of the machine
         assert records, "the publisher has stopped"
         waits += [(now - int(record.headers["sent"])) / 1e6 for record in records]
@@ -107,6 +178,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--directory", help="where the SQLite file goes (default: a temporary one)")
+    parser.add_argument("--kafka", action="store_true", help="also on a real broker")
     parser.add_argument("--publish", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.publish:
@@ -114,7 +186,11 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory(dir=arguments.directory) as directory:
         uris = {"memory": "memory:", "sqlite": f"sqlite:{directory}/bus.sqlite"}
-        results = {name: benchmark(uri) for name, uri in uris.items()}
+        with ExitStack() as stack:
+            if arguments.kafka:
+                cluster = stack.enter_context(Cluster(directory=Path(directory)))
+                uris["kafka"] = f"kafka://{cluster.servers}"
+            results = {name: benchmark(uri) for name, uri in uris.items()}
     if arguments.json:
         print(json.dumps(results))
         return

@@ -451,11 +451,20 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="of the first turn, then one more each")
     parser.add_argument("--sb3-steps", type=positive, default=300_000, help="of a speed run")
     parser.add_argument("--rookery-steps", type=positive, default=2_000_000, help="of a speed run")
+    parser.add_argument(
+        "--bus", choices=["kafka"], help="compare this bus with the embedded one instead"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     return parser.parse_args()
 
 
 def benchmark(args: argparse.Namespace, home: Path) -> None:
+    if args.bus == "kafka":
+        from versus_kafka import compare, report
+
+        figures = compare(home, args.repeats, args.seed, args.rookery_steps)
+        report(figures, args.json)
+        return
     sb3, rookery = StableBaselines3(ensure_sb3_python()), Rookery(home)
     say("warming up both, untimed")
     versions = {"python": platform.python_version(), **sb3.versions()}

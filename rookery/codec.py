@@ -24,7 +24,7 @@ import safetensors
 import safetensors.numpy
 
 from rookery.errors import MessageError
-from rookery.messages import SCHEMA, WeightsVersion
+from rookery.messages import SCHEMA, WeightsVersion, check_schema
 
 MAGIC = b"RKRY"
 FRAGMENT, WEIGHTS = 1, 2
@@ -209,8 +209,7 @@ def _open(payload: bytes, kind: int, decoder: Any) -> tuple[Any, int]:
     magic, schema, found, header_bytes, crc = _PREFIX.unpack_from(payload)
     if magic != MAGIC:
         raise MessageError("not a Rookery message")
-    if schema != SCHEMA:
-        raise MessageError(f"schema version {schema} of a message; this Rookery reads {SCHEMA}")
+    check_schema(schema)
     if found != kind:
         raise MessageError(f"a message of kind {found} where {kind} was expected")
     body_at = _PREFIX.size + header_bytes

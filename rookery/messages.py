@@ -349,6 +349,12 @@ JsonMessage = (
     | ActorMetrics
 )
 
+class _Versioned(msgspec.Struct):
+    """Whatever else a message holds."""
+
+    schema: int = SCHEMA
+
+
 _encoder = msgspec.json.Encoder()
 _T = TypeVar("_T")
 
@@ -368,8 +374,23 @@ def decode_json(payload: bytes, kind: Any) -> Any:
     try:
         message = msgspec.json.decode(payload, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        check_schema(_schema_of(payload))
         raise MessageError(f"not a valid message: {error}") from error
-    schema = getattr(message, "schema", SCHEMA)
-    if schema != SCHEMA:
-        raise MessageError(f"schema version {schema} of a message; this Rookery reads {SCHEMA}")
+    check_schema(getattr(message, "schema", SCHEMA))
     return message
+
+
+def check_schema(schema: int) -> None:
+    if schema != SCHEMA:
+        raise MessageError(
+            f"schema version {schema} of a message; this Rookery reads {SCHEMA}: use one version "
+            "of Rookery everywhere"
+        )
+
+
+def _schema_of(payload: bytes) -> int:
+    """What a message that cannot be read says of its schema; ours, if it says nothing."""
+    try:
+        return msgspec.json.decode(payload, type=_Versioned).schema
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return SCHEMA

@@ -17,14 +17,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from rookery.bus import EARLIEST, LATEST, Outgoing, Position, Record, embedded
 from rookery.bus.chunks import CHUNK, Assembler, Damaged, chunk_key, split
 from rookery.bus.kafka_client import DELIVERY_S, LOOK_S, MESSAGE_BYTES, REACH_S, RETRIED, Clients
 from rookery.bus.kafka_settings import KafkaSettings
 from rookery.bus.kafka_topics import NEWEST, Topics, is_compacted
-from rookery.errors import BusError
+from rookery.errors import BusError, BusRefused
 
 RUN = "run"  # the header that scopes a message
 _PASSED_OVER = (  # by a reader: brokers come back, and it needs no group
@@ -100,7 +100,7 @@ class KafkaBus:
                 self._send_newest(message, delivery)
         while delivery.waiting:
             self._check_open()
-            self._producer.poll(SLICE_S)
+            self._serve(messages[0].topic)
         if delivery.errors:
             raise self.clients.health.explain(*delivery.errors[0])
         self.clients.health.answered()
@@ -151,7 +151,16 @@ class KafkaBus:
                 return number
             except BufferError:  # the client's own queue is full: wait until it has sent some
                 self._check_open()
-                self._producer.poll(SLICE_S)
+                self._serve(topic)
+            except KafkaException as error:
+                raise self.clients.health.explain(error, self.name(topic)) from None
+
+    def _serve(self, topic: str) -> None:
+        """Let delivery reports in; one who may not write at all is told so here."""
+        try:
+            self._producer.poll(SLICE_S)
+        except KafkaException as error:
+            raise self.clients.health.explain(error, self.name(topic)) from None
 
     def _key(self, key: str) -> str:
         return f"{self.run}/{key}" if self.run else key
@@ -352,19 +361,26 @@ class KafkaSubscription:
                 records = self._take(max(0.0, min(SLICE_S, deadline - time.monotonic())), limit)
             if records:
                 return records
-            if time.monotonic() >= deadline and (timeout_s > 0 or self._is_at_end()):
+            if time.monotonic() >= deadline and (timeout_s > 0 or self._is_at_end(deadline)):
                 return []
 
-    def _is_at_end(self) -> bool:
-        """Whether all that was published before the call has been read, as far as can be told."""
+    def _is_at_end(self, since: float) -> bool:
+        """Whether all that was published before the call has been read, as far as can be told.
+
+        A leader that is away while others answer is waited for: another will be elected.
+        """
         if self._bus.trouble is not None:
             return True
         try:
-            return self._lag(LOOK_S, away_s=0.0) == 0
+            return self._lag(LOOK_S, away_s=LOOK_S) == 0
+        except BusRefused:
+            raise
         except BusError:
-            if self._bus.trouble is None:
+            if self._bus.trouble is not None:
+                return True
+            if time.monotonic() - since > 6 * REACH_S:
                 raise
-            return True
+            return False
 
     def _take(self, wait_s: float, limit: int) -> list[Record]:
         records: list[Record] = []
@@ -392,7 +408,7 @@ class KafkaSubscription:
             return None
         partition, offset = message.partition(), message.offset()
         try:
-            headers = {name: value.decode() for name, value in raw.items()}
+            headers = {name: (value or b"").decode() for name, value in raw.items()}
             key = (message.key() or b"").decode().removeprefix(self._prefix)
             payload = message.value() or b""
             chunk = headers.pop(CHUNK, None)

@@ -17,6 +17,7 @@ may change places when a request fails. Tests of exactly these need a real broke
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Sequence
 from types import TracebackType
 
@@ -25,6 +26,7 @@ from confluent_kafka import cimpl
 from rookery.errors import BusError
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA = 0, 1, 2, 3  # requests, by their number in the protocol
+PAUSE_S = 0.002
 
 _PRODUCER = 0  # the kind of handle: the cluster needs one to belong to, whichever
 _NAMED = ctypes.c_char_p
@@ -104,8 +106,7 @@ class MockCluster:
 
     def create_topic(self, name: str, partitions: int = 1) -> None:
         """A client that is allowed to make one would get 4 partitions, whatever it wanted."""
-        made = self._library.rd_kafka_mock_topic_create
-        self._check(made(self._open(), name.encode(), partitions, len(self.brokers)))
+        self._tell("topic_create", name.encode(), partitions, len(self.brokers))
 
     def set_controller(self, broker: int) -> None:
         """Who answers for the admin API: that there is none. With 0 nobody does."""
@@ -116,18 +117,17 @@ class MockCluster:
     def down(self, *brokers: int) -> None:
         """Break the connections of these brokers, or of all, and refuse new ones."""
         for broker in brokers or self.brokers:
-            self._check(self._library.rd_kafka_mock_broker_set_down(self._open(), broker))
+            self._tell("broker_set_down", broker)
 
     def up(self, *brokers: int) -> None:
         """Listen again, on the same ports and with the same data. Leaders stay what they were."""
         for broker in brokers or self.brokers:
-            self._check(self._library.rd_kafka_mock_broker_set_up(self._open(), broker))
+            self._tell("broker_set_up", broker)
 
     def round_trip(self, milliseconds: int) -> None:
         """How long each answer of each broker takes from now on."""
         for broker in self.brokers:
-            slow = self._library.rd_kafka_mock_broker_set_rtt
-            self._check(slow(self._open(), broker, milliseconds))
+            self._tell("broker_set_rtt", broker, milliseconds)
 
     def fail_requests(self, api_key: int, errors: Sequence[int]) -> None:
         """Answer the next requests of this kind with these codes of `KafkaError`, whoever asks.
@@ -145,8 +145,7 @@ class MockCluster:
         """A planned election: the new leader has all that the old one had."""
         if broker not in self.brokers:  # librdkafka would crash when next asked who leads
             raise BusError(f"there is no broker {broker}: they are numbered from 1")
-        move = self._library.rd_kafka_mock_partition_set_leader
-        self._check(move(self._open(), topic.encode(), partition, broker))
+        self._tell("partition_set_leader", topic.encode(), partition, broker)
 
     def close(self) -> None:
         if self._cluster:
@@ -159,7 +158,11 @@ class MockCluster:
             raise BusError("the mock cluster was closed")
         return int(self._cluster)
 
-    def _check(self, code: int) -> None:
+    def _tell(self, what: str, *arguments: object) -> None:
+        """Have the brokers' thread do something. It would miss for a second what comes right after
+        another such call, before it has gone back to sleep: rd_kafka_mock_cluster_io_poll."""
+        time.sleep(PAUSE_S)
+        code = getattr(self._library, f"rd_kafka_mock_{what}")(self._open(), *arguments)
         if code:
             reason = self._library.rd_kafka_err2str(code).decode()
             raise BusError(f"librdkafka's broker refused: {reason}")

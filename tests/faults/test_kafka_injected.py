@@ -13,11 +13,12 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from confluent_kafka import KafkaError
 
-from rookery.bus import EARLIEST, Outgoing, Record
+from rookery.bus import EARLIEST, LATEST, Outgoing, Record
 from rookery.bus.kafka import KafkaBus
 from rookery.bus.kafka_settings import KafkaSettings
 from rookery.bus.kafka_topics import NEWEST
@@ -26,6 +27,7 @@ from rookery.testing.kafka_mock import FETCH, LIST_OFFSETS, PRODUCE, MockCluster
 
 PATIENCE_S = 30.0  # nothing here takes this long unless it hangs
 TOPIC = "numbers"
+COMPACTED = "model_updates"  # the one kind of message that is a single request
 KEYS = ("0.0", "0.1", "1.0")
 OUTAGE_S = 3
 
@@ -37,7 +39,6 @@ ANYWHERE = [
     KafkaError.REPLICA_NOT_AVAILABLE,
     KafkaError.BROKER_NOT_AVAILABLE,
     KafkaError.KAFKA_STORAGE_ERROR,
-    KafkaError._TRANSPORT,  # the connection breaks
 ]
 PASSING = {
     PRODUCE: [
@@ -53,12 +54,28 @@ Faults = Mapping[int, Callable[[], object]]
 _NONE: Faults = {}
 
 
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[MockCluster]:
+    """One for all, since a client whose cluster is gone takes a second to end."""
+    with MockCluster(brokers=2) as made:
+        yield made
+
+
 @pytest.fixture
-def mock() -> Iterator[MockCluster]:
-    with MockCluster(brokers=2) as cluster:
-        for topic in (TOPIC, NEWEST, "model_updates"):
-            cluster.create_topic(topic)
-        yield cluster
+def prefix() -> str:
+    return f"{uuid4().hex}."
+
+
+@pytest.fixture
+def mock(cluster: MockCluster, prefix: str) -> Iterator[MockCluster]:
+    """The cluster with topics of the test's own, and without the faults of the one before."""
+    for topic in (TOPIC, COMPACTED, NEWEST):
+        cluster.create_topic(prefix + topic)
+    yield cluster
+    cluster.up()
+    cluster.round_trip(0)
+    for api_key in PASSING:
+        cluster.stop_failing(api_key)
 
 
 @pytest.fixture
@@ -70,16 +87,16 @@ def start() -> Iterator[Callable[..., Future[Any]]]:
 
 
 @pytest.fixture
-def writer(mock: MockCluster, start: object) -> Iterator[KafkaBus]:
+def writer(mock: MockCluster, prefix: str, start: object) -> Iterator[KafkaBus]:
     """Closed before the threads that use it are waited for."""
-    bus = KafkaBus(KafkaSettings(mock.servers))
+    bus = KafkaBus(KafkaSettings(mock.servers, prefix))
     yield bus
     bus.close()
 
 
 @pytest.fixture
-def reader(mock: MockCluster, start: object) -> Iterator[KafkaBus]:
-    bus = KafkaBus(KafkaSettings(mock.servers))
+def reader(mock: MockCluster, prefix: str, start: object) -> Iterator[KafkaBus]:
+    bus = KafkaBus(KafkaSettings(mock.servers, prefix))
     yield bus
     bus.close()
 
@@ -105,11 +122,17 @@ class Traffic:
         self._start = start
         self._received: list[Record] = []
 
-    def begin(self, rounds: int, faults: Faults = _NONE, faults_of_reader: Faults = _NONE) -> None:
+    def begin(
+        self,
+        rounds: int,
+        faults: Faults = _NONE,
+        faults_of_reader: Faults = _NONE,
+        topic: str = TOPIC,
+    ) -> None:
         """Faults come before the round of their number: when all before it is acknowledged, or
         when the reader has got it."""
-        self._subscription = self.reader.subscribe(TOPIC, EARLIEST)
-        self._rounds = rounds
+        self._rounds, self._topic = rounds, topic
+        self._subscription = self.reader.subscribe(topic, EARLIEST)
         self._reading = self._start(self._read, dict(faults_of_reader))
         self._writing = self._start(self._write, faults)
 
@@ -118,7 +141,7 @@ class Traffic:
             if number in faults:
                 faults[number]()
             for key in KEYS:
-                self.writer.publish([Outgoing(TOPIC, b"%d" % number, key)])
+                self.writer.publish([Outgoing(self._topic, b"%d" % number, key)])
             self.published = number + 1
 
     def _read(self, faults: dict[int, Callable[[], object]]) -> None:
@@ -138,8 +161,8 @@ class Traffic:
             assert came == list(range(self._rounds)), f"key {key}"
         assert [record.offset for record in self._received] == list(range(len(self._received)))
 
-    def run(self, rounds: int, faults: Faults = _NONE, faults_of_reader: Faults = _NONE) -> None:
-        self.begin(rounds, faults, faults_of_reader)
+    def run(self, rounds: int, **options: Any) -> None:
+        self.begin(rounds, **options)
         self.check()
 
 
@@ -164,7 +187,15 @@ def test_reads_that_fail_are_tried_again(mock: MockCluster, traffic: Traffic) ->
     assert traffic.reader.trouble is None
 
 
-@pytest.mark.parametrize("code", PASSING[LIST_OFFSETS])
+def test_broken_connections_are_made_again(mock: MockCluster, traffic: Traffic) -> None:
+    breaks = {
+        number: lambda api_key=api_key: mock.fail_requests(api_key, [KafkaError._TRANSPORT])
+        for number, api_key in zip(range(50, 1000, 90), itertools.cycle(PASSING), strict=False)
+    }
+    traffic.run(1000, faults=breaks, topic=COMPACTED)
+
+
+@pytest.mark.parametrize("code", [*PASSING[LIST_OFFSETS], KafkaError._TRANSPORT])
 def test_questions_that_fail_are_asked_again(
     mock: MockCluster, writer: KafkaBus, code: int
 ) -> None:
@@ -176,20 +207,21 @@ def test_questions_that_fail_are_asked_again(
 # --- leaders that move ---------------------------------------------------------------------------
 
 
-def test_leaders_may_move(mock: MockCluster, traffic: Traffic) -> None:
+def test_leaders_may_move(mock: MockCluster, prefix: str, traffic: Traffic) -> None:
     leaders = itertools.cycle(mock.brokers)
     moves = {
-        number: lambda leader=leader: mock.move_leader(TOPIC, 0, leader)
+        number: lambda leader=leader: mock.move_leader(prefix + TOPIC, 0, leader)
         for number, leader in zip(range(50, 1000, 90), leaders, strict=False)
     }
-    traffic.run(1000, moves)
+    traffic.run(1000, faults=moves)
 
 
 # --- a slow network ------------------------------------------------------------------------------
 
 
 def test_long_round_trips_only_cost_time(mock: MockCluster, traffic: Traffic) -> None:
-    traffic.run(400, {200: lambda: mock.round_trip(300), 204: lambda: mock.round_trip(0)})
+    slow = {200: lambda: mock.round_trip(300), 203: lambda: mock.round_trip(0)}
+    traffic.run(400, faults=slow)
 
 
 # --- a cluster that is away ----------------------------------------------------------------------
@@ -197,9 +229,33 @@ def test_long_round_trips_only_cost_time(mock: MockCluster, traffic: Traffic) ->
 
 def seconds_away(bus: KafkaBus) -> int:
     """As the bus tells it."""
-    told = f"no broker of {bus.settings.servers} answers since "
-    assert bus.trouble is not None and bus.trouble.startswith(told)
-    return int(bus.trouble.removeprefix(told).removesuffix(" s"))
+    said = f"no broker of {bus.settings.servers} answers since "
+    trouble = bus.trouble
+    assert trouble is not None and trouble.startswith(said)
+    return int(trouble.removeprefix(said).removesuffix(" s"))
+
+
+def test_a_leader_that_is_away_is_waited_for(
+    mock: MockCluster, prefix: str, traffic: Traffic, start: Callable[..., Future[Any]]
+) -> None:
+    def leader(broker: int) -> None:
+        for topic in (TOPIC, COMPACTED, NEWEST):
+            mock.move_leader(prefix + topic, 0, broker)
+
+    leader(1)
+    idle = traffic.reader.subscribe(COMPACTED, LATEST)
+    assert idle.poll(0.0) == []
+    down = threading.Event()
+    traffic.begin(400, faults={200: lambda: (mock.down(1), down.set())})
+    assert down.wait(PATIENCE_S)
+    caught_up, asked = start(idle.poll, 0.0), start(traffic.reader.end, TOPIC)
+    with pytest.raises(TimeoutError):
+        caught_up.result(2.5)
+    assert traffic.published == 200 and not asked.done()
+    leader(2)
+    assert caught_up.result(PATIENCE_S) == []
+    assert asked.result(PATIENCE_S)[0] >= 200 * len(KEYS)
+    traffic.check()
 
 
 def test_an_outage_is_told_and_waited_for(
@@ -226,7 +282,7 @@ def test_an_outage_is_told_and_waited_for(
 # --- messages in chunks --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("topic", [TOPIC, "model_updates"])
+@pytest.mark.parametrize("topic", [TOPIC, COMPACTED])
 def test_a_message_in_chunks_arrives_whole(
     mock: MockCluster, writer: KafkaBus, reader: KafkaBus, topic: str
 ) -> None:
