@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
-from rookery.bus import EARLIEST, Bus, Record
+from rookery.bus import EARLIEST, Bus, Position, Record
 from rookery.control.home import Home
 from rookery.errors import InputError, MessageError, UnknownName
 from rookery.messages import (
@@ -99,12 +99,18 @@ def _topic_row(topic: Topic, bus: Bus, embedded: bool) -> dict[str, Any]:
     return {
         "topic": topic.name,
         "partitions": len(end),
-        "kept": bus.subscribe(topic.name, EARLIEST).lag(),
+        "kept": _kept(bus, topic.name)[1],
         "end": list(end),
         "bytes": bus.size_bytes(topic.name) if embedded else None,  # a cluster would be read whole
         "writers": topic.writers,
         "readers": topic.readers,
     }
+
+
+def _kept(bus: Bus, topic: str) -> tuple[Position, int]:
+    """The position of the oldest record, and how many there are."""
+    with closing(bus.subscribe(topic, EARLIEST)) as subscription:
+        return subscription.position(), subscription.lag()
 
 
 # --- tail ----------------------------------------------------------------------------------------
@@ -123,6 +129,7 @@ class Tail:
         window = count
         while True:
             start = tuple(max(0, at - window) for at in end)
+            self._subscription.close()
             self._subscription = self._bus.subscribe(self._topic.name, start)
             found: list[Record] = []
             while records := self._subscription.poll(0.0, limit=1024):
@@ -201,7 +208,7 @@ def lag(home: Home, run: str) -> dict[str, Any]:
         with bus.snapshot():
             ledger, version, _ = last_ledger(home, state, bus)
             end = bus.end(EXPERIENCES)
-            first = bus.subscribe(EXPERIENCES, EARLIEST).position()
+            first, _ = _kept(bus, EXPERIENCES)
             position = ledger.position or (0,) * len(end)
             counts = [[0, 0] for _ in end]
             unread = bus.subscribe(EXPERIENCES, position)

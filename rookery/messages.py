@@ -349,6 +349,7 @@ JsonMessage = (
     | ActorMetrics
 )
 
+
 class _Versioned(msgspec.Struct):
     """Whatever else a message holds."""
 

@@ -228,6 +228,8 @@ def show_text(found: dict[str, Any]) -> str:
         + ("" if balance_["exact"] else "   DOES NOT ADD UP"),
         f"  weights    {found['weights_version'] or '-'}",
     ]
+    if found["damaged"]:
+        lines.append(f"  damaged    {_damaged_text(found['damaged'])}")
     for name, policy in found["policies"].items():
         mean = policy["mean_return_100"]
         shown = "-" if mean is None else f"{mean:.2f}"
@@ -322,4 +324,10 @@ def _diagnose(
         return "actors", "the learner waits for experience: no fragment is complete", words
     rate = f"{metrics.recent_steps_per_s:,.0f} steps/s"
     last = f"; last error, recovered: {worst.last_error}" if worst else ""
-    return None, f"nothing is stuck: {run} trains at {rate}{last}", ""
+    damaged = metrics.ledger.damaged
+    skipped = f"; {_damaged_text(damaged)}" if damaged else ""
+    return None, f"nothing is stuck: {run} trains at {rate}{last}{skipped}", ""
+
+
+def _damaged_text(count: int) -> str:
+    return f"{count:,} messages in experiences could not be read: the learner's log names them"

@@ -59,6 +59,10 @@ class Subscription(Protocol):
         """How many records are published but not yet polled."""
         ...
 
+    def overtaken(self) -> bool:
+        """Whether retention took records, since the last call, that were not read yet."""
+        ...
+
     def close(self) -> None:
         """Done with it; closing the bus does this too."""
         ...

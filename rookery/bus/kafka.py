@@ -66,8 +66,9 @@ class KafkaBus:
         if self._made_producer is not None:
             self._made_producer.poll(0)
         if self.clients.health.trouble is not None and time.monotonic() >= self._ask_again:
-            self._ask_again = time.monotonic() + 1.0
+            self._ask_again = time.monotonic() + 1.0  # nobody else asks meanwhile,
             self.clients.answers(self._reader)
+            self._ask_again = time.monotonic() + 1.0  # nor right after: an answer takes LOOK_S
         return self.clients.health.trouble
 
     @property
@@ -347,7 +348,7 @@ class KafkaSubscription:
         self._run = bus.run.encode() if bus.run else None
         self._chunks = [Assembler() for _ in first]
         self._lock = threading.Lock()
-        self._closed = False
+        self._closed = self._overtaken = False
         self._consumer = bus.clients.consumer()
         name = bus.name(topic)
         self._consumer.assign([TopicPartition(name, p, at) for p, at in enumerate(first)])
@@ -372,7 +373,7 @@ class KafkaSubscription:
         if self._bus.trouble is not None:
             return True
         try:
-            return self._lag(LOOK_S, away_s=LOOK_S) == 0
+            return self._lag(LOOK_S, away_s=0.0) == 0
         except BusRefused:
             raise
         except BusError:
@@ -396,7 +397,8 @@ class KafkaSubscription:
                 raise self._bus.clients.health.explain(error, self._bus.name(self._topic))
             self._bus.clients.health.answered()
             record = self._record(message)
-            self.next[message.partition()] = message.offset() + 1
+            self._move(message.partition(), message.offset())
+            self.next[message.partition()] += 1
             if record is not None:
                 records.append(record)
         return records
@@ -425,6 +427,20 @@ class KafkaSubscription:
             return None
         time_s = message.timestamp()[1] / 1000
         return Record(self._topic, partition, offset, key, headers, payload, time_s)
+
+    def _move(self, partition: int, offset: int) -> None:
+        """Offsets have no holes but those that retention makes, or compaction where it is meant."""
+        if offset > self.next[partition]:
+            self._overtaken |= not is_compacted(self._topic)
+            self.next[partition] = offset
+
+    def overtaken(self) -> bool:
+        if self._bus.trouble is None:
+            low, _ = self._bus._watermarks(self._topic)
+            for partition, offset in enumerate(low):
+                self._move(partition, offset)
+        found, self._overtaken = self._overtaken, False
+        return found
 
     def position(self) -> Position:
         """Before the first chunk that waits for others, so that none is lost on the way."""

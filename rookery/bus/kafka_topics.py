@@ -92,7 +92,8 @@ class Topics:
             config=wanted(bare, settings),
         )
         try:
-            self._admin.create_topics([new], operation_timeout=REACH_S)[name].result(REACH_S)
+            limits = {"operation_timeout": REACH_S, "request_timeout": REACH_S}
+            self._admin.create_topics([new], **limits)[name].result()
         except KafkaException as error:
             code = error.args[0].code()
             if code == KafkaError._UNSUPPORTED_FEATURE:  # librdkafka's own broker has no admin
@@ -128,7 +129,8 @@ class Topics:
         """Say so when an existing topic's settings would lose what Rookery needs."""
         resource = ConfigResource(ResourceType.TOPIC, name)
         try:
-            found = self._admin.describe_configs([resource])[resource].result(REACH_S)
+            asked = self._admin.describe_configs([resource], request_timeout=REACH_S)
+            found = asked[resource].result()
         except KafkaException:
             return  # not permitted, or not known to this broker: nothing can be said
         policy = found["cleanup.policy"].value
@@ -152,7 +154,7 @@ class Topics:
 
     def remove_before(self, name: str, offsets: list[Any]) -> None:
         try:
-            for future in self._admin.delete_records(offsets).values():
-                future.result(REACH_S)
+            for future in self._admin.delete_records(offsets, request_timeout=REACH_S).values():
+                future.result()
         except KafkaException as error:
             raise self._clients.health.explain(error, name) from None

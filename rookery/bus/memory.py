@@ -221,6 +221,10 @@ class MemorySubscription:
             leftovers = sum(1 for offset in state.leftovers if offset >= self._next)
             return state.head - max(self._next, state.floor) + leftovers
 
+    def overtaken(self) -> bool:
+        """Only a reader's own side removes records here."""
+        return False
+
     def close(self) -> None:
         """It holds nothing."""
 

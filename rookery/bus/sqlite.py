@@ -224,6 +224,10 @@ class SqliteSubscription:
 
         return self._bus._file.read(count)
 
+    def overtaken(self) -> bool:
+        """Only a reader's own side removes records here."""
+        return False
+
     def close(self) -> None:
         """It holds nothing."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 ABANDONED = "abandoned"  # played with weights that a learner restart took back
 UNCREDITED = "uncredited"  # no credit of this learner stands for it, and there is no room
+LOOK_AGAIN_S = 2.0  # without anything received, before the log is asked whether it lost something
 HELD = "held"  # a step that waited for its seat's next turn for longer than the bound allows
 
 
@@ -91,6 +93,7 @@ class Inbox:
         self.generation = max(branch.starts)
         self.pending, self._partial = turns_of(received)
         self.bytes_read = 0
+        self._look_again = time.monotonic() + LOOK_AGAIN_S
         self.lag_max = 0
         self.pulse = Pulse(lambda: bus.trouble is not None)
         self._subscription = bus.subscribe(EXPERIENCES, position)
@@ -121,7 +124,12 @@ class Inbox:
         for actor in self.pulse.silent():  # it may come back, and joins again then
             self._leave(actor)
             changed = True
-        for record in self._subscription.poll(self._wait_s if wait_s is None else wait_s):
+        records = self._subscription.poll(self._wait_s if wait_s is None else wait_s)
+        if self._may_have_lost(bool(records)) and self._subscription.overtaken():
+            for actor in list(self.book.upto):  # their grants may stand for what is gone
+                self._leave(actor)
+            changed = True
+        for record in records:
             try:
                 changed |= self._take(record, now)
             except MessageError as error:
@@ -199,6 +207,14 @@ class Inbox:
         self.bytes_read += len(record.payload)
         self._collect(record.payload, decode_fragment(record.payload), now)
         return False
+
+    def _may_have_lost(self, received: bool) -> bool:
+        """Once in a while: experience that is awaited for long may be gone."""
+        now = time.monotonic()
+        if not received and now < self._look_again:
+            return False
+        self._look_again = now + LOOK_AGAIN_S
+        return not received
 
     def _leave(self, actor: str) -> None:
         self.book.leave(actor)

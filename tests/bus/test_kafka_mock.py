@@ -7,10 +7,11 @@ from uuid import uuid4
 
 import pytest
 
-from rookery.bus import Bus
+from rookery.bus import Bus, kafka_topics
 from rookery.bus.kafka import KafkaBus
 from rookery.bus.kafka_settings import KafkaSettings
 from rookery.bus.kafka_topics import NEWEST
+from rookery.errors import BusError
 from rookery.testing.bus_suite import BusSuite
 from rookery.testing.kafka_mock import MockCluster
 
@@ -20,6 +21,30 @@ def mock() -> Iterator[MockCluster]:
     with MockCluster(brokers=2) as cluster:
         cluster.create_topic(NEWEST)
         yield cluster
+
+
+def test_a_cluster_without_a_controller_is_told(
+    mock: MockCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_topics, "REACH_S", 0.5)
+    bus = KafkaBus(KafkaSettings(mock.servers))
+    mock.set_controller(0)
+    try:
+        with pytest.raises(BusError, match="no Kafka broker answers"):
+            bus.end("unmade")
+    finally:
+        mock.set_controller(1)
+        bus.close()
+
+
+def test_a_topic_that_nobody_can_make_is_told(
+    mock: MockCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_topics, "REACH_S", 0.5)
+    bus = KafkaBus(KafkaSettings(mock.servers))
+    with pytest.raises(BusError, match="topic 'unmade' could not be made"):
+        bus.end("unmade")
+    bus.close()
 
 
 class TestKafkaBusOnTheMock(BusSuite):

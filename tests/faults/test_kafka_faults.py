@@ -5,16 +5,19 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rookery.messages import EXPERIENCES
 from rookery.testing.kafka_broker import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from rookery.bus import Bus
     from tests.conftest import Cli, Started
 
 SMALL = ("CartPole-v1", "--envs-per-actor", 16, "--set", "actors.rollout_steps=32")
@@ -109,7 +112,8 @@ def test_actors_join_leave_and_die_and_another_learner_takes_over(
 ) -> None:
     checkpoints = ("--set", f"checkpoint.uri=file:{tmp_path / 'store'}")
     running = kafka_cli.start(
-        "train", *SMALL, *OFTEN, *checkpoints, "--steps", 100_000_000, "--json"
+        *("train", *SMALL, *OFTEN, *checkpoints, "--steps", 100_000_000, "--json"),
+        *("--set", "actors.heartbeat_s=0.5"),
     )
     leaver = joined(kafka_cli, "actor", running.run, tmp_path / "second")
     victim = joined(kafka_cli, "actor", running.run, tmp_path / "third")
@@ -147,3 +151,109 @@ def test_actors_join_leave_and_die_and_another_learner_takes_over(
     shown = kafka_cli("runs", "show", running.run, "--json").json
     check_accounts(shown)
     assert shown["weights_version"].startswith("2.")
+
+
+def kill_worker(running: Started, name: str) -> None:
+    """kill -9, and wait until another has taken its place."""
+    kind, _, index = name.partition("-")
+    victim = running.wait_until(lambda: running.worker(kind, int(index)), f"a living {name}")
+    killed = running.cli.home.state(running.run).workers[name].incarnation
+    victim.kill()
+
+    def replaced() -> bool:
+        worker = running.cli.home.state(running.run).workers[name]
+        return worker.incarnation > killed and worker.running
+
+    running.wait_until(replaced, f"a new {name}")
+
+
+@pytest.mark.parametrize(
+    "victims",
+    [
+        pytest.param(("learner-0", "actor-1"), id="both"),
+        pytest.param(("learner-0",), marks=pytest.mark.soak, id="learner"),
+        pytest.param(("actor-0",) * 3, marks=pytest.mark.soak, id="an actor, thrice"),
+        pytest.param(("actor-0", "learner-0") * 3, marks=pytest.mark.soak, id="both, thrice"),
+    ],
+)
+def test_workers_that_are_killed_are_replaced_and_nothing_is_trained_twice(
+    kafka_cli: Cli, victims: tuple[str, ...]
+) -> None:
+    steps = 40_000 * (len(victims) + 1)
+    running = kafka_cli.start("train", *SMALL, *OFTEN, "--actors", 2, "--steps", steps, "--json")
+    for number, name in enumerate(victims):
+        running.wait_until(lambda n=number: running.env_steps > 40_000 * (n + 0.3), "training")
+        kill_worker(running, name)
+    assert running.finish(timeout=200, expect=0).json["env_steps"] >= steps
+    shown = kafka_cli("runs", "show", running.run, "--json").json
+    check_accounts(shown)
+    assert sum(worker["restarts"] for worker in shown["workers"]) == len(victims)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_three_brokers_lose_the_leader_of_experiences_twice(
+    tmp_path: Path, home: Path, kafka_cli_on: Callable[..., Cli]
+) -> None:
+    with Cluster(directory=tmp_path / "kafka", brokers=3) as cluster:
+        cli = kafka_cli_on(home, cluster)
+        options = ("--actors", 2, "--steps", 400_000, "--set", "bus.replication=3")
+        running = cli.start("train", *SMALL, *OFTEN, *options, "--json")
+        pauses = []
+        for number in range(2):
+            running.wait_until(
+                lambda n=number: running.env_steps > 60_000 + 100_000 * n, "training"
+            )
+            leader = cluster.leader_of("experiences")
+            before, since = running.env_steps, time.monotonic()
+            cluster.kill(leader)
+            running.wait_until(lambda b=before: running.env_steps > b + 5_000, "training on")
+            pauses.append(time.monotonic() - since)
+            cluster.start(leader)
+        running.finish(timeout=300, expect=0)
+        shown = cli("runs", "show", running.run, "--json").json
+        print("pauses", [round(pause, 1) for pause in pauses])
+        check_accounts(shown)
+        assert max(pauses) < 15.0
+
+
+def test_experience_that_retention_took_before_it_was_read_is_counted_as_lost(
+    kafka_cli: Cli,
+) -> None:
+    """The learner is frozen while another hand cuts the log."""
+    running = kafka_cli.start(
+        *("train", *SMALL, *OFTEN, "--steps", 100_000_000, "--json"),
+        *("--set", "bus.topics=per-run", "--set", "learner.max_policy_lag_versions=4"),
+    )
+    running.wait_until(lambda: running.env_steps > 5_000, "training")
+    learner = running.wait_until(lambda: running.worker("learner"), "the learner")
+    home, run = kafka_cli.home, running.run
+    bus = home.open_run_bus(run, home.config(home.state(run)))
+
+    def cut_unread() -> bool:
+        """All but what its client may have fetched ahead: the first records after it froze."""
+        learner.suspend()
+        try:
+            before, end = bus.end(EXPERIENCES), settled_end(bus)
+            bus.retain(EXPERIENCES, end)
+            return sum(end) >= sum(before) + 3
+        finally:
+            learner.resume()
+
+    running.wait_until(cut_unread, "something unread to cut")
+    running.wait_until(lambda: running.show()["balance"]["dropped"].get("lost", 0) > 0, "the loss")
+    running.interrupt()
+    bus.close()
+    shown = kafka_cli("runs", "show", run, "--json").json
+    balance = shown["balance"]
+    assert balance["exact"] and shown["gaps"] > 0, shown
+    assert "lost" in kafka_cli("runs", "show", run).stdout
+
+
+def settled_end(bus: Bus) -> tuple[int, ...]:
+    """The end of `experiences` once the actor has used up what it was granted."""
+    end, since = bus.end(EXPERIENCES), time.monotonic()
+    while time.monotonic() < since + 1.0:
+        if (now := bus.end(EXPERIENCES)) != end:
+            end, since = now, time.monotonic()
+    return end

@@ -12,7 +12,8 @@ import random
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
@@ -22,12 +23,23 @@ from rookery.bus import EARLIEST, LATEST, Outgoing, Record
 from rookery.bus.kafka import KafkaBus
 from rookery.bus.kafka_settings import KafkaSettings
 from rookery.bus.kafka_topics import NEWEST
+from rookery.messages import (
+    COMMANDS,
+    EVENTS,
+    EXPERIENCES,
+    METRICS_ACTORS,
+    METRICS_TRAINING,
+    MODEL_UPDATES,
+)
 from rookery.testing.bus_suite import drain
 from rookery.testing.kafka_mock import FETCH, LIST_OFFSETS, PRODUCE, MockCluster
 
+if TYPE_CHECKING:
+    from tests.conftest import Cli
+
 PATIENCE_S = 30.0  # nothing here takes this long unless it hangs
 TOPIC = "numbers"
-COMPACTED = "model_updates"  # the one kind of message that is a single request
+COMPACTED = MODEL_UPDATES  # the one kind of message that is a single request
 KEYS = ("0.0", "0.1", "1.0")
 OUTAGE_S = 3
 
@@ -195,13 +207,11 @@ def test_broken_connections_are_made_again(mock: MockCluster, traffic: Traffic) 
     traffic.run(1000, faults=breaks, topic=COMPACTED)
 
 
-@pytest.mark.parametrize("code", [*PASSING[LIST_OFFSETS], KafkaError._TRANSPORT])
-def test_questions_that_fail_are_asked_again(
-    mock: MockCluster, writer: KafkaBus, code: int
-) -> None:
+def test_questions_that_fail_are_asked_again(mock: MockCluster, writer: KafkaBus) -> None:
     writer.publish([Outgoing(TOPIC, b"")])
-    mock.fail_requests(LIST_OFFSETS, [code] * 2)
-    assert writer.end(TOPIC) == (1,)
+    for code in (*PASSING[LIST_OFFSETS], KafkaError._TRANSPORT):
+        mock.fail_requests(LIST_OFFSETS, [code] * 2)
+        assert writer.end(TOPIC) == (1,), KafkaError(code).name()
 
 
 # --- leaders that move ---------------------------------------------------------------------------
@@ -297,3 +307,68 @@ def test_a_message_in_chunks_arrives_whole(
     assert subscription.poll(0.0) == []
     found = reader.newest(topic, "k")
     assert found is not None and found.payload == payload
+
+
+# --- a whole run ---------------------------------------------------------------------------------
+
+SMALL = ("CartPole-v1", "--envs-per-actor", 16, "--set", "actors.rollout_steps=32", "--actors", 2)
+RUN_TOPICS = (
+    *(COMMANDS, EVENTS, EXPERIENCES, MODEL_UPDATES, METRICS_TRAINING, METRICS_ACTORS),
+    NEWEST,
+)
+
+
+@pytest.fixture
+def run_cluster() -> Iterator[MockCluster]:
+    with MockCluster(brokers=2) as made:
+        for topic in RUN_TOPICS:
+            made.create_topic(topic)
+        yield made
+
+
+@pytest.fixture
+def run_cli(run_cluster: MockCluster, home: Path, kafka_cli_on: Callable[..., Cli]) -> Cli:
+    return kafka_cli_on(home, run_cluster)
+
+
+def run_with_faults(cli: Cli, cluster: MockCluster, steps: int, outages: int) -> dict[str, Any]:
+    """A run whose leaders move and whose brokers go down, each in its own part of the steps."""
+    running = cli.start("train", *SMALL, "--steps", steps)
+
+    def move_leaders(broker: int) -> None:
+        for topic in RUN_TOPICS:
+            cluster.move_leader(topic, 0, broker)
+
+    for outage in range(outages):
+        part = steps * (outage + 1) // (outages + 2)
+        running.wait_until(lambda p=part: running.env_steps > p, f"{part} steps")
+        move_leaders(1 + outage % 2)
+        told = running.output.read_text().count("waiting: no broker")
+        cluster.down()
+        running.wait_until(
+            lambda n=told: running.output.read_text().count("waiting: no broker") > n,
+            "word of the outage",
+        )
+        cluster.up()
+    done = running.finish(timeout=120, expect=0)
+    assert "Traceback" not in done.stderr
+    return dict(cli("runs", "show", running.run, "--json").json)
+
+
+def check_accounts(shown: dict[str, Any], steps: int) -> None:
+    """What was on its way when the brokers went down may have come twice, but counts once."""
+    balance = shown["balance"]
+    dropped = sum(balance["dropped"].values())
+    assert balance["produced"] == balance["trained"] + dropped + balance["in_flight"], balance
+    assert balance["trained"] == shown["env_steps"] >= steps
+    assert (shown["status"], shown["gaps"], shown["damaged"]) == ("finished", 0, 0)
+    assert all(worker["restarts"] == 0 for worker in shown["workers"])
+
+
+def test_a_run_outlives_the_faults_of_its_cluster(run_cli: Cli, run_cluster: MockCluster) -> None:
+    check_accounts(run_with_faults(run_cli, run_cluster, 30_000, outages=1), 30_000)
+
+
+@pytest.mark.soak
+def test_a_run_outlives_many_faults_of_its_cluster(run_cli: Cli, run_cluster: MockCluster) -> None:
+    check_accounts(run_with_faults(run_cli, run_cluster, 100_000, outages=5), 100_000)
