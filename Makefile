@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
-EXTRAS ?= box2d,gymnax
+EXTRAS ?= box2d,gymnax,kafka
 TEST_WORKERS ?= 2
 KAFKA_PORT ?= 9092
 

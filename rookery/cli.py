@@ -32,6 +32,7 @@ examples:
   rookery plot last --out curve.png
   rookery match pgx:connect_four last script:random --games 200
   rookery ladder last --payoff   rookery seats last player_1=script:random
+  rookery bus tail metrics.training --follow
 
 RUN is an id, a unique prefix of one, or `last`. Runs live under ./runs or $ROOKERY_HOME.
 """

@@ -300,6 +300,7 @@ class KafkaBus:
         for partition in range(self.partitions(topic)):
             at = TopicPartition(name, partition)
             found = self.clients.asked(
+                self._reader,
                 lambda at=at: self._reader.get_watermark_offsets(at, timeout=timeout_s),  # type: ignore[misc]
                 away_s,
             )

@@ -218,22 +218,24 @@ class Clients:
         self.health.answered()
         return True
 
-    def asked(self, question: Callable[[], T], away_s: float = DELIVERY_S) -> T:
+    def asked(self, client: Any, question: Callable[[], T], away_s: float = DELIVERY_S) -> T:
         """The answer, asked for again while a leader is being elected or a topic is being made.
 
         A cluster that has answered before and is away is waited for, for so long.
         """
-        began = time.monotonic()
+        began = since = time.monotonic()  # since it was away
         while True:
             try:
                 answer = question()
             except KafkaException as error:
-                code = error.args[0].code()
-                patience = REACH_S if code in _PASSING else 0.0
-                if code in _AWAY and self.health.reached:
+                code, now = error.args[0].code(), time.monotonic()
+                passes = code in _PASSING and now - since < min(REACH_S, max(LOOK_S, away_s))
+                # with all brokers away a client may know no more than that there is no leader
+                is_lost = code in _PASSING and not passes and not self.answers(client)
+                if (code in _AWAY or is_lost) and self.health.reached and now - began < away_s:
                     self.health.unanswered()
-                    patience = away_s
-                if time.monotonic() - began > patience:
+                    since = now
+                elif not passes:
                     raise self.health.explain(error) from None
                 time.sleep(PAUSE_S)
             else:

@@ -123,7 +123,8 @@ class Topics:
         return len(found.partitions)
 
     def _metadata(self, name: str) -> Any:
-        return self._clients.asked(lambda: self._reader.list_topics(name, timeout=REACH_S))
+        reader = self._reader
+        return self._clients.asked(reader, lambda: reader.list_topics(name, timeout=REACH_S))
 
     def _check(self, name: str, bare: str, warn: Callable[[str], None]) -> None:
         """Say so when an existing topic's settings would lose what Rookery needs."""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from rookery.bus.kafka_settings import CONFIG_VARIABLE, KafkaSettings
+from rookery.config import KafkaBusConfig
+from rookery.configure import validate
 from rookery.errors import ConfigError, InputError, UnknownName
 
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "kafka.md"
 URI = "kafka://127.0.0.1:9092"
 SECRET = "hunter2-castle"
 
@@ -103,6 +108,20 @@ def test_a_file_gives_security_in_the_clients_own_words(tmp_path: Path) -> None:
         "sasl.username": "rook",
         "sasl.password": SECRET,
     }
+
+
+def test_the_examples_in_the_docs_are_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, file = re.findall(r"```yaml\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    for name in ("ca.pem", "me.pem", "me.key"):
+        (tmp_path / name).write_text("")
+    for name in ("KEY_PASSWORD", "ROOKERY_PASSWORD"):
+        monkeypatch.setenv(name, SECRET)
+    settings = KafkaSettings.of(URI, write(tmp_path, file))
+    assert settings.client["security.protocol"] == "SASL_SSL" and settings.prefix == "team-a."
+    config = validate({"environment": {"id": "CartPole-v1"}, **yaml.safe_load(run)})
+    assert config.bus == KafkaBusConfig()  # it shows the defaults
 
 
 PROTOCOLS = {

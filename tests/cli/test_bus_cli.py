@@ -8,11 +8,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 from rookery.bus import Outgoing
+from rookery.bus.memory import MemoryBus
+from rookery.bus_views import TOPICS, Tail
 from rookery.messages import EVENTS, MatchPlayed
 
 if TYPE_CHECKING:
@@ -87,12 +90,14 @@ def test_tail_prints_readable_messages_one_per_line(ran: Ran) -> None:
 
 
 def test_tail_of_the_control_log_is_of_all_runs_or_of_one(ran: Ran) -> None:
-    ran.cli.home.record(MatchPlayed(run="other", players=("a", "b"), wins=1, draws=0, losses=0))
+    others = MatchPlayed(run="other", players=("a", "b"), wins=1, draws=0, losses=0)
+    ran.cli.home.record(*[others] * 20)
     everybody = ran.tail("events", "-n", 1000)
     mine = ran.tail("events", ran.run, "-n", 1000)
     assert {row["message"]["run"] for row in everybody} >= {ran.run, "other"}
     assert {row["message"]["run"] for row in mine} == {ran.run}
     assert "run_ended" in [row["message"]["type"] for row in mine]
+    assert ran.tail("events", ran.run, "-n", 2) == mine[-2:]  # however far back they are
     commands = [row["message"]["type"] for row in ran.tail("commands.control", ran.run)]
     assert commands == ["create_run", "start_run"]
 
@@ -151,6 +156,16 @@ def test_tail_follows_until_it_is_interrupted(ran: Ran, following: subprocess.Po
     following.send_signal(signal.SIGINT)
     assert following.wait(FOLLOW_S) == 130
     assert following.stderr is not None and "Traceback" not in following.stderr.read()
+
+
+@pytest.mark.timeout(30)
+def test_what_comes_after_the_newest_is_followed_without_a_gap() -> None:
+    bus, topic = MemoryBus(), TOPICS[2]
+    bus.publish([Outgoing(topic.name, b"", key=str(i)) for i in range(3)])
+    tail = Tail(topic, bus, only=None)
+    assert [row["key"] for row in tail.newest(2)] == ["1", "2"]
+    bus.publish([Outgoing(topic.name, b"", key=str(i)) for i in range(3, 6)])
+    assert [row["key"] for row in islice(tail.follow(), 3)] == ["3", "4", "5"]
 
 
 # --- lag -----------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import KafkaError
 
-from rookery.bus import EARLIEST, LATEST, Outgoing, Record
+from rookery.bus import EARLIEST, LATEST, Outgoing, Record, kafka_client
 from rookery.bus.kafka import KafkaBus
 from rookery.bus.kafka_settings import KafkaSettings
 from rookery.bus.kafka_topics import NEWEST
@@ -287,6 +287,30 @@ def test_an_outage_is_told_and_waited_for(
         eventually(lambda bus=bus: bus.trouble is None, "the end of trouble", PATIENCE_S)
     assert asked.result(PATIENCE_S)[0] >= 500 * len(KEYS)
     traffic.check()
+
+
+def test_brokers_that_go_down_one_by_one_are_waited_for(
+    mock: MockCluster,
+    prefix: str,
+    writer: KafkaBus,
+    start: Callable[..., Future[Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The last one says that the leader is gone, which says nothing of the whole cluster."""
+    monkeypatch.setattr(kafka_client, "REACH_S", 0.5)
+    writer.publish([Outgoing(TOPIC, b"")])
+    idle = writer.subscribe(TOPIC, LATEST)
+    mock.move_leader(prefix + TOPIC, 0, 1)
+    assert writer.end(TOPIC) == (1,)
+    mock.down(1)
+    assert writer.clients.answers(writer._reader)
+    mock.down(2)
+    asked = start(writer.end, TOPIC)
+    with pytest.raises(TimeoutError):
+        asked.result(2.0)
+    assert idle.poll(0.0) == [] and writer.trouble is not None
+    mock.up()
+    assert asked.result(PATIENCE_S) == (1,)
 
 
 # --- messages in chunks --------------------------------------------------------------------------
