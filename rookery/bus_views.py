@@ -142,7 +142,7 @@ class Tail:
     def follow(self) -> Iterator[dict[str, Any]]:
         """Whatever comes after the newest, for ever."""
         while True:
-            for record in self._bus.subscribe(self._topic.name, 'latest').poll(FOLLOW_S):
+            for record in self._subscription.poll(FOLLOW_S):
                 if self._is_meant(record):
                     yield row(self._topic, record)
 

@@ -94,6 +94,7 @@ def test_an_empty_recording_is_refused_not_waited_for() -> None:
         RecordedRollout(MemoryBus(), ["main"], EARLIEST)(NOW)
 
 
+@pytest.mark.soak
 def test_a_run_is_trained_again_from_the_log_alone(kafka_cli: Cli) -> None:
     """It must be at least as good as the recorded run was halfway."""
     recorded = kafka_cli("train", "CartPole-v1", "--until-return", 475, "--seed", 1, "--json").json
@@ -105,8 +106,16 @@ def test_a_run_is_trained_again_from_the_log_alone(kafka_cli: Cli) -> None:
     found = kafka_cli("eval", "again", "--episodes", 100, "--json").json
     assert half.mean_return_100 is not None and half.mean_return_100 > 50
     assert found["sampled"]["mean"] >= half.mean_return_100
+
+
+def test_a_run_on_kafka_is_replayed_to_the_end_of_its_log(kafka_cli: Cli) -> None:
+    small = ("--set", "actors.rollout_steps=16", "--envs-per-actor", 8, "--launcher", "inline")
+    recorded = kafka_cli("train", "CartPole-v1", *small, "--steps", 2000, "--json").json
+    assert "offset" in kafka_cli.refused("replay", "last", "--into", "b", "--from-offset", "x")
+    done = kafka_cli("replay", recorded["run"], "--into", "again", "--json").json
+    assert (done["status"], done["run"]) == ("finished", "again")
+    assert done["env_steps"] >= recorded["env_steps"]
     assert "exists already" in kafka_cli.refused("replay", "again", "--into", "again")
-    assert "offset" in kafka_cli.refused("replay", "again", "--into", "b", "--from-offset", "x")
 
 
 def test_the_embedded_bus_says_that_it_keeps_no_recording(cli: Cli) -> None:

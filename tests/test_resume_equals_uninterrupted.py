@@ -88,13 +88,13 @@ def assert_same(found: Checkpoint, expected: Checkpoint) -> None:
     assert different == []
 
 
-IN_SOAK = ("LunarLander-v3", "CartPole-v1 with IMPALA", "pgx:tic_tac_toe, a league")  # slow
+IN_CI = ("CartPole-v1",)  # the others are alike, and slow
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        pytest.param(options, id=name, marks=[pytest.mark.soak] if name in IN_SOAK else [])
+        pytest.param(options, id=name, marks=[] if name in IN_CI else [pytest.mark.soak])
         for name, options in CASES.items()
     ],
 )

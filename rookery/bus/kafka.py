@@ -21,7 +21,15 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from rookery.bus import EARLIEST, LATEST, Outgoing, Position, Record, embedded
 from rookery.bus.chunks import CHUNK, Assembler, Damaged, chunk_key, split
-from rookery.bus.kafka_client import DELIVERY_S, LOOK_S, MESSAGE_BYTES, REACH_S, RETRIED, Clients
+from rookery.bus.kafka_client import (
+    DELIVERY_S,
+    LOOK_S,
+    MESSAGE_BYTES,
+    REACH_S,
+    RETRIED,
+    TRY_S,
+    Clients,
+)
 from rookery.bus.kafka_settings import KafkaSettings
 from rookery.bus.kafka_topics import NEWEST, Topics, is_compacted
 from rookery.errors import BusError, BusRefused
@@ -294,7 +302,7 @@ class KafkaBus:
             subscription.close()
 
     def _watermarks(
-        self, topic: str, timeout_s: float = REACH_S, away_s: float = DELIVERY_S
+        self, topic: str, timeout_s: float = TRY_S, away_s: float = DELIVERY_S
     ) -> tuple[Position, Position]:
         name, low, high = self.name(topic), [], []
         for partition in range(self.partitions(topic)):
@@ -399,7 +407,7 @@ class KafkaSubscription:
             self._bus.clients.health.answered()
             record = self._record(message)
             self._move(message.partition(), message.offset())
-            self.next[message.partition()] += 1
+            self.next[message.partition()] = message.offset() + 1  # less, if it was sent back
             if record is not None:
                 records.append(record)
         return records
@@ -451,7 +459,7 @@ class KafkaSubscription:
         )
 
     def lag(self) -> int:
-        return self._lag(REACH_S, DELIVERY_S)
+        return self._lag(TRY_S, DELIVERY_S)
 
     def _lag(self, timeout_s: float, away_s: float) -> int:
         low, high = self._bus._watermarks(self._topic, timeout_s, away_s)

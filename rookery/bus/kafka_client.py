@@ -18,6 +18,7 @@ from rookery.errors import BusError, BusRefused, ConfigError
 T = TypeVar("T")
 REACH_S = 10.0  # how long a cluster may take to answer for the first time
 DELIVERY_S = 3600.0  # how long a message waits for a cluster that went away
+TRY_S = 3.0  # of one question: who went away while it was asked never answers it
 LOOK_S = 1.0  # how long a question may take that nobody depends on
 PAUSE_S = 0.02
 MESSAGE_BYTES = 900_000  # below the brokers' default limit, with room for key and headers

@@ -127,7 +127,9 @@ def run_and_kill(cli: Cli, algorithm: str, kinds: list[str], seed: int) -> dict[
     return dict(done)
 
 
-@pytest.mark.parametrize(("algorithm", "seed"), [("ppo", 1), ("impala", 2)])
+@pytest.mark.parametrize(
+    ("algorithm", "seed"), [("ppo", 1), pytest.param("impala", 2, marks=pytest.mark.soak)]
+)
 def test_a_run_survives_kills_of_everyone(cli: Cli, algorithm: str, seed: int) -> None:
     kinds = ["actor", "learner", "main"]
     random.Random(seed).shuffle(kinds)

@@ -34,7 +34,9 @@ def check_learns(cli: Cli, algorithm: str, environment: str, seed: int) -> None:
     assert greedy >= target
 
 
-@pytest.mark.parametrize("environment", ["CartPole-v1", "FrozenLake-v1"])
+@pytest.mark.parametrize(
+    "environment", ["CartPole-v1", pytest.param("FrozenLake-v1", marks=pytest.mark.soak)]
+)
 def test_one_seed_learns(cli: Cli, environment: str) -> None:
     check_learns(cli, "ppo", environment, seed=1)
 
