@@ -395,3 +395,11 @@ def _schema_of(payload: bytes) -> int:
         return msgspec.json.decode(payload, type=_Versioned).schema
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return SCHEMA
+
+
+def decode_or_none(payload: bytes, kind: type[_T]) -> _T | None:
+    """None for a message that is none, where anybody may write and nothing depends on it."""
+    try:
+        return decode_json(payload, kind)
+    except MessageError:
+        return None

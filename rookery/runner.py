@@ -27,7 +27,7 @@ from rookery.messages import (
     StartRun,
     StopRun,
     TrainingMetrics,
-    decode_json,
+    decode_or_none,
 )
 from rookery.players.seat_map import SeatFunction, Seating
 from rookery.tables import check_players
@@ -150,7 +150,7 @@ def _following(bus: Bus | None, progress: Progress | None) -> Callable[[RunState
         due = now + 0.1
         if subscription is not None:
             for record in subscription.poll(0.0):
-                newest = decode_json(record.payload, TrainingMetrics)
+                newest = decode_or_none(record.payload, TrainingMetrics) or newest
         progress(state, newest, bus.trouble if bus is not None else None)
 
     return tick

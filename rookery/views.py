@@ -23,6 +23,7 @@ from rookery.messages import (
     LedgerSummary,
     TrainingMetrics,
     decode_json,
+    decode_or_none,
 )
 
 STALE_S = 5.0  # a learner that trains reports every second
@@ -44,7 +45,9 @@ def training_history(home: Home, run: str) -> Iterator[TrainingMetrics]:
     subscription = bus.subscribe(METRICS_TRAINING, EARLIEST)
     while records := subscription.poll(0.0, limit=4096):
         for record in records:
-            metrics = decode_json(record.payload, TrainingMetrics)
+            metrics = decode_or_none(record.payload, TrainingMetrics)
+            if metrics is None:
+                continue
             while kept and kept[-1].updates > metrics.updates:
                 kept.pop()
             kept.append(metrics)
@@ -54,7 +57,7 @@ def training_history(home: Home, run: str) -> Iterator[TrainingMetrics]:
 
 def newest_training(bus: Bus | None, run: str) -> TrainingMetrics | None:
     record = bus.newest(METRICS_TRAINING, run) if bus is not None else None
-    return decode_json(record.payload, TrainingMetrics) if record else None
+    return decode_or_none(record.payload, TrainingMetrics) if record else None
 
 
 def train_result(home: Home, state: RunState, began: float) -> dict[str, Any]:

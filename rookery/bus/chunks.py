@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 CHUNK = "chunk"  # the header: message:place:count:checksum
 _MAX_BYTES = 1 << 30  # of one message
-_MAX_OPEN = 4  # unfinished messages of one source; the oldest was left by a publisher that died
+_PATIENCE_S = 60.0  # for the rest of a message, by the time of later records
 
 
 class Chunk(NamedTuple):
@@ -56,8 +56,8 @@ def split(payload: bytes, limit: int) -> list[tuple[dict[str, str], bytes]]:
 
 
 class _Open:
-    def __init__(self, offset: int) -> None:
-        self.first = offset
+    def __init__(self, message: str, offset: int, time_s: float) -> None:
+        self.message, self.first, self.time_s = message, offset, time_s
         self.parts: dict[int, bytes] = {}
 
 
@@ -66,37 +66,46 @@ class Damaged(ValueError):
 
 
 class Assembler:
-    """Puts the chunks of one partition together."""
+    """Puts the chunks of one partition together.
+
+    A source sends its messages one after the other: whatever else comes from it shows that the rest
+    of an unfinished one will not, because its publisher died.
+    """
 
     def __init__(self) -> None:
-        self._open: dict[str, dict[str, _Open]] = {}  # source -> message -> its parts so far
+        self._open: dict[str, _Open] = {}  # source -> its message so far
 
-    def add(self, source: str, header: str, part: bytes, offset: int) -> bytes | None:
+    def add(
+        self, source: str, header: str, part: bytes, offset: int, time_s: float = 0.0
+    ) -> bytes | None:
         """The whole payload, when this was the part that lacked."""
         chunk = Chunk.parse(header)
-        found = self._open.setdefault(source, {})
-        message = found.setdefault(chunk.message, _Open(offset))
-        message.parts[chunk.place] = part
-        if sum(map(len, message.parts.values())) > _MAX_BYTES:
-            del found[chunk.message]
-            raise Damaged(f"a message in chunks passes {_MAX_BYTES >> 20} MB")
-        if len(message.parts) < chunk.total:
-            if len(found) > _MAX_OPEN:
-                del found[next(iter(found))]
-            return None
-        del found[chunk.message]
-        if not found:
+        found = self._open.get(source)
+        if found is None or found.message != chunk.message:
+            found = self._open[source] = _Open(chunk.message, offset, time_s)
+        found.parts[chunk.place] = part
+        if sum(map(len, found.parts.values())) > _MAX_BYTES:
             del self._open[source]
-        whole = b"".join(message.parts[place] for place in range(chunk.total))
+            raise Damaged(f"a message in chunks passes {_MAX_BYTES >> 20} MB")
+        if len(found.parts) < chunk.total:
+            return None
+        del self._open[source]
+        whole = b"".join(found.parts[place] for place in range(chunk.total))
         if zlib.crc32(whole) != chunk.checksum:
             raise Damaged("a message in chunks does not have its checksum")
         return whole
 
+    def passed(self, source: str, time_s: float) -> None:
+        """A message that is not in chunks has come from this source, at this time."""
+        self._open.pop(source, None)
+        old = [s for s, found in self._open.items() if found.time_s < time_s - _PATIENCE_S]
+        for other in old:
+            del self._open[other]
+
     @property
     def oldest(self) -> int | None:
         """The offset of the first chunk that still waits for others."""
-        firsts = [m.first for found in self._open.values() for m in found.values()]
-        return min(firsts, default=None)
+        return min((found.first for found in self._open.values()), default=None)
 
 
 def chunk_key(key: str, headers: Mapping[str, str]) -> str:

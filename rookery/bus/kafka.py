@@ -64,6 +64,7 @@ class KafkaBus:
         self._ask_again = 0.0
         self._closed = False
         self._lock = threading.Lock()
+        self._sending = threading.Lock()
         self._subscriptions: list[KafkaSubscription] = []
         self._newest: tuple[KafkaSubscription, dict[str, dict[str, dict[str, str]]]] | None = None
         self._newest_lock = threading.Lock()
@@ -119,16 +120,16 @@ class KafkaBus:
         key = self._key(message.key)
         partition = zlib.crc32(key.encode()) % partitions
         number = 0
-        for extra, part in split(message.payload, MESSAGE_BYTES):
-            headers = self._scoped(message.headers) | extra
-            number = self._produce(
-                message.topic,
-                chunk_key(key, extra) if is_compacted(message.topic) else key,
-                headers,
-                part,
-                partition,
-                delivery,
-            )
+        with self._sending:  # the chunks of one message are not mixed with another's
+            for extra, part in split(message.payload, MESSAGE_BYTES):
+                number = self._produce(
+                    message.topic,
+                    chunk_key(key, extra) if is_compacted(message.topic) else key,
+                    self._scoped(message.headers) | extra,
+                    part,
+                    partition,
+                    delivery,
+                )
         return number
 
     def _send_newest(self, message: Outgoing, delivery: _Delivery) -> None:
@@ -418,14 +419,17 @@ class KafkaSubscription:
         if self._run is not None and raw.pop(RUN, None) != self._run:
             return None
         partition, offset = message.partition(), message.offset()
+        time_s = message.timestamp()[1] / 1000
         try:
             headers = {name: (value or b"").decode() for name, value in raw.items()}
             key = (message.key() or b"").decode().removeprefix(self._prefix)
             payload = message.value() or b""
-            chunk = headers.pop(CHUNK, None)
-            if chunk is not None:
+            chunk, chunks = headers.pop(CHUNK, None), self._chunks[partition]
+            if chunk is None:
+                chunks.passed(key, time_s)
+            else:
                 key = key.partition("#")[0]
-                whole = self._chunks[partition].add(key, chunk, payload, offset)
+                whole = chunks.add(key, chunk, payload, offset, time_s)
                 if whole is None:
                     return None
                 payload = whole
@@ -434,7 +438,6 @@ class KafkaSubscription:
             name = self._bus.name(self._topic)
             logger.warning("%s offset %d of %d: skipped: %s", name, offset, partition, error)
             return None
-        time_s = message.timestamp()[1] / 1000
         return Record(self._topic, partition, offset, key, headers, payload, time_s)
 
     def _move(self, partition: int, offset: int) -> None:

@@ -9,6 +9,8 @@ between is counted on both sides.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from rookery.bus import Bus
@@ -35,17 +37,23 @@ def balance(bus: Bus | None, ledger: LedgerSummary) -> Balance:
     if bus is not None:
         with bus.snapshot():
             for actor, headers in bus.newest_headers(EXPERIENCES).items():
-                total = int(headers.get("steps_total", 0))
-                produced[actor] = max(produced.get(actor, 0), total)
+                produced[actor] = max(produced.get(actor, 0), _count(headers, "steps_total"))
             start = ledger.position or (0,) * len(bus.end(EXPERIENCES))
             for headers in bus.headers(EXPERIENCES, start):
-                unread += int(headers.get("steps", 0))
-                actor = headers.get("actor", "")
+                actor, total = headers.get("actor", ""), _count(headers, "steps_total")
+                if total > ledger.seen.get(actor, -1):  # a position may lie before what was read
+                    unread += _count(headers, "steps")
                 if actor:
-                    produced[actor] = max(produced.get(actor, 0), int(headers["steps_total"]))
+                    produced[actor] = max(produced.get(actor, 0), total)
     return Balance(
         produced=sum(produced.values()),
         trained=ledger.trained,
         dropped=ledger.dropped,
         in_flight=unread + ledger.pending,
     )
+
+
+def _count(headers: Mapping[str, str], name: str) -> int:
+    """0 where there is none, as in a message that is not ours."""
+    text = headers.get(name, "")
+    return int(text) if text.isdecimal() else 0

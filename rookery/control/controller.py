@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -33,6 +34,9 @@ TICK_S = 0.02  # in the first seconds, where a person waits for something to hap
 CALM_TICK_S = 0.1
 
 
+logger = logging.getLogger(__name__)
+
+
 class Controller:
     """Runs in the process that owns the run, under its lease."""
 
@@ -41,7 +45,7 @@ class Controller:
     ) -> None:
         self.home, self.run, self.config = home, run, config
         self._bus, self._launcher = bus, launcher
-        self._log = RunLog(home, run)
+        self._log = RunLog(home, run, logger.warning)
         self._log.read()
         self._supervisor = Supervisor(config.restarts)
         self._specs: dict[str, WorkerSpec] = {}  # what should live, by worker ("actor-0")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
-import logging
 import os
 import re
 import secrets
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
     from rookery.bus.kafka_settings import KafkaSettings
 
 BUS_VARIABLE = "ROOKERY_BUS"
-
-logger = logging.getLogger(__name__)
 
 
 class Home:
@@ -252,8 +249,15 @@ class Home:
 class RunLog:
     """Follows the control log, of one run or of all, and folds it."""
 
-    def __init__(self, home: Home, only: str | None = None) -> None:
+    def __init__(
+        self,
+        home: Home,
+        only: str | None = None,
+        skipped: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        """`skipped` is told of messages that are none, in one line each."""
         self.states: dict[str, RunState] = {}
+        self._skipped = skipped
         self._home, self._only = home, only
         self._topics: list[tuple[Subscription, object]] = [
             (home.control.subscribe(COMMANDS, EARLIEST), Command),
@@ -271,9 +275,7 @@ class RunLog:
                     try:
                         message: Command | Event = decode_json(record.payload, kind)
                     except MessageError as error:
-                        logger.warning(
-                            "%s offset %d: skipped: %s", record.topic, record.offset, error
-                        )
+                        self._skipped(f"{record.topic} offset {record.offset}: skipped: {error}")
                         continue
                     fresh.append((record.time_s, rank, record.offset, message))
         fresh.sort(key=lambda item: item[:3])

@@ -16,7 +16,14 @@ from rookery.errors import LearnerFenced, MessageError, StalenessError
 from rookery.learner.credits import CreditBook
 from rookery.learner.ledger import Ledger
 from rookery.learner.pulse import Pulse
-from rookery.messages import EXPERIENCES, ActorJoined, ActorLeft, WeightsVersion, decode_json
+from rookery.messages import (
+    EXPERIENCES,
+    ActorJoined,
+    ActorLeft,
+    LearnerClaimed,
+    WeightsVersion,
+    decode_json,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -133,8 +140,7 @@ class Inbox:
             try:
                 changed |= self._take(record, now)
             except MessageError as error:
-                self.ledger.damaged += 1
-                logger.warning("%s offset %d: skipped: %s", record.topic, record.offset, error)
+                self._skip(record, error)
         return changed
 
     def batch(self, now: int) -> list[Turn] | None:
@@ -180,7 +186,10 @@ class Inbox:
         while records := self._subscription.poll(0.0):
             for record in records:
                 if record.headers.get("kind") == "fragment":
-                    self._drop(decode_fragment(record.payload), ABANDONED)
+                    try:
+                        self._drop(decode_fragment(record.payload), ABANDONED)
+                    except MessageError as error:
+                        self._skip(record, error)
 
     def _take(self, record: Record, now: int) -> bool:
         kind = record.headers.get("kind")
@@ -195,10 +204,11 @@ class Inbox:
         if kind == "alive":
             return False
         if kind == "claimed":
-            if int(record.headers["generation"]) > self.generation:
+            claimed = decode_json(record.payload, LearnerClaimed).generation
+            if claimed > self.generation:
                 raise LearnerFenced(
-                    f"another learner took this run over as generation "
-                    f"{record.headers['generation']}; this one was {self.generation}"
+                    f"another learner took this run over as generation {claimed}; this one was "
+                    f"{self.generation}"
                 )
             return False
         if kind == "left":
@@ -207,6 +217,10 @@ class Inbox:
         self.bytes_read += len(record.payload)
         self._collect(record.payload, decode_fragment(record.payload), now)
         return False
+
+    def _skip(self, record: Record, error: MessageError) -> None:
+        self.ledger.damaged += 1
+        logger.warning("%s offset %d: skipped: %s", record.topic, record.offset, error)
 
     def _may_have_lost(self, received: bool) -> bool:
         """Once in a while: experience that is awaited for long may be gone."""

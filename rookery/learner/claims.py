@@ -20,17 +20,15 @@ def claim(bus: Bus, at_least: int) -> int:
     token = secrets.token_hex(8)
     while True:
         start = bus.end(EXPERIENCES)  # before the look at what is taken: no claim is in between
-        taken = [
-            int(key.removeprefix(LEARNER_KEY))
-            for key in bus.newest_headers(EXPERIENCES)
-            if key.startswith(LEARNER_KEY)
-        ]
+        keys = [k for k in bus.newest_headers(EXPERIENCES) if k.startswith(LEARNER_KEY)]
+        numbers = [key.removeprefix(LEARNER_KEY) for key in keys]
+        taken = [int(number) for number in numbers if number.isdecimal()]
         generation = max([at_least - 1, *taken]) + 1
         claimed = LearnerClaimed(generation=generation, token=token)
         headers = {"kind": "claimed", "generation": str(generation), "token": token, "steps": "0"}
         key = f"{LEARNER_KEY}{generation}"
         bus.publish([Outgoing(EXPERIENCES, encode_json(claimed), key, headers)])
         claims = (h for h in bus.headers(EXPERIENCES, start) if h.get("kind") == "claimed")
-        first = next(h for h in claims if h["generation"] == str(generation))
-        if first["token"] == token:
+        first = next(h for h in claims if h.get("generation") == str(generation))
+        if first.get("token") == token:
             return generation

@@ -51,18 +51,34 @@ def test_a_changed_byte_is_found(payload: bytes, data: st.DataObject) -> None:
         assembler.add("a", parts[-1][0][CHUNK], parts[-1][1], 0)
 
 
-def test_a_message_that_was_never_finished_holds_its_place_until_others_came() -> None:
+def begun() -> Assembler:
+    """With the first of three chunks, at offset 17."""
     assembler = Assembler()
     headers, part = split(b"x" * 30, 10)[0]
-    assembler.add("a", headers[CHUNK], part, 17)
+    assembler.add("a", headers[CHUNK], part, 17, 1000.0)
     assert assembler.oldest == 17
+    return assembler
+
+
+def test_a_message_that_was_never_finished_is_given_up_when_its_source_goes_on() -> None:
+    assembler = begun()
     for offset, (headers, part) in enumerate(split(b"y" * 30, 10), start=18):
-        found = assembler.add("a", headers[CHUNK], part, offset)
-    assert found == b"y" * 30 and assembler.oldest == 17
-    for _ in range(4):  # its publisher died: it is given up, and a reader moves on
-        headers, part = split(b"z" * 30, 10)[0]
-        assembler.add("a", headers[CHUNK], part, 40)
-    assert assembler.oldest == 40
+        found = assembler.add("a", headers[CHUNK], part, offset, 1001.0)
+        assert assembler.oldest == (18 if found is None else None)
+    assert found == b"y" * 30
+    assembler = begun()
+    assembler.passed("b", 1001.0)
+    assert assembler.oldest == 17
+    assembler.passed("a", 1001.0)
+    assert assembler.oldest is None
+
+
+def test_a_message_that_was_never_finished_is_given_up_after_a_while() -> None:
+    assembler = begun()
+    assembler.passed("b", 1059.0)
+    assert assembler.oldest == 17
+    assembler.passed("b", 1061.0)
+    assert assembler.oldest is None
 
 
 @pytest.mark.parametrize("text", ["", "a:b:c:d", "a:2:2:00", "a:-1:2:00", "a:0:2"])
