@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 EXTRAS ?= box2d,gymnax,kafka
-TEST_WORKERS ?= 2
+TEST_WORKERS ?= 3
 KAFKA_PORT ?= 9092
 
 .PHONY: help setup run check test soak bench kafka kafka-stop clean

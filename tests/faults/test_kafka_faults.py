@@ -170,7 +170,7 @@ def kill_worker(running: Started, name: str) -> None:
 @pytest.mark.parametrize(
     "victims",
     [
-        pytest.param(("learner-0", "actor-1"), id="both"),
+        pytest.param(("learner-0", "actor-1"), marks=pytest.mark.soak, id="both"),
         pytest.param(("learner-0",), marks=pytest.mark.soak, id="learner"),
         pytest.param(("actor-0",) * 3, marks=pytest.mark.soak, id="an actor, thrice"),
         pytest.param(("actor-0", "learner-0") * 3, marks=pytest.mark.soak, id="both, thrice"),
@@ -217,6 +217,7 @@ def test_three_brokers_lose_the_leader_of_experiences_twice(
         assert max(pauses) < 15.0
 
 
+@pytest.mark.soak
 def test_experience_that_retention_took_before_it_was_read_is_counted_as_lost(
     kafka_cli: Cli,
 ) -> None:

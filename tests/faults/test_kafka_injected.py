@@ -256,6 +256,21 @@ def test_long_round_trips_only_cost_time(mock: MockCluster, traffic: Traffic) ->
 # --- a cluster that is away ----------------------------------------------------------------------
 
 
+def test_a_question_in_an_outage_waits_for_its_answer(
+    mock: MockCluster, prefix: str, start: Callable[..., Future[Any]]
+) -> None:
+    for _ in range(4):  # with a new client each, which then most often fails in the oddest way
+        bus = KafkaBus(KafkaSettings(mock.servers, prefix))
+        assert bus.end(TOPIC) == (0,)
+        mock.down()
+        asked = start(bus.end, TOPIC)
+        with pytest.raises(TimeoutError):
+            asked.result(0.1)
+        mock.up()
+        assert asked.result(PATIENCE_S) == (0,)
+        bus.close()
+
+
 def seconds_away(bus: KafkaBus) -> int:
     """As the bus tells it."""
     said = f"no broker of {bus.settings.servers} answers since "
@@ -325,12 +340,14 @@ def test_an_outage_is_told_and_waited_for(
 
 @pytest.mark.parametrize("topic", [TOPIC, COMPACTED])
 def test_a_message_in_chunks_arrives_whole(
-    mock: MockCluster, writer: KafkaBus, reader: KafkaBus, topic: str
+    mock: MockCluster, prefix: str, reader: KafkaBus, topic: str
 ) -> None:
+    one_by_one = {"max.in.flight": "1"}  # or this cluster would accept the chunk after a lost one
+    writer = KafkaBus(KafkaSettings(mock.servers, prefix, client=one_by_one))
     payload = random.Random(0).randbytes(2_000_000)
     subscription = reader.subscribe(topic, EARLIEST)
-    mock.fail_requests(PRODUCE, [KafkaError.REQUEST_TIMED_OUT, KafkaError._TRANSPORT])
-    mock.fail_requests(FETCH, [KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError._TRANSPORT])
+    mock.fail_requests(PRODUCE, [KafkaError.REQUEST_TIMED_OUT, 0, KafkaError._TRANSPORT])
+    mock.fail_requests(FETCH, [KafkaError.NOT_LEADER_FOR_PARTITION, 0, KafkaError._TRANSPORT])
     writer.publish([Outgoing(topic, payload, "k", {"version": "1"})])
     (record,) = drain(subscription, 1)
     assert (record.key, record.headers) == ("k", {"version": "1"})
@@ -338,6 +355,40 @@ def test_a_message_in_chunks_arrives_whole(
     assert subscription.poll(0.0) == []
     found = reader.newest(topic, "k")
     assert found is not None and found.payload == payload
+    writer.close()
+
+
+# --- all of it -----------------------------------------------------------------------------------
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", range(4))
+def test_many_faults_lose_nothing(
+    mock: MockCluster, prefix: str, traffic: Traffic, seed: int
+) -> None:
+    rng = random.Random(seed)
+    rounds, kinds = 5000, list(PASSING)
+
+    def outage() -> None:
+        mock.down()
+        threading.Timer(rng.uniform(0.1, 3.0), mock.up).start()
+
+    def fault() -> Callable[[], object]:
+        drawn = rng.random()
+        if drawn < 0.7:
+            kind = rng.choice(kinds)
+            errors = rng.choices(PASSING[kind], k=rng.randint(1, 4))
+            return lambda: mock.fail_requests(kind, errors)
+        if drawn < 0.95:
+            leader = rng.choice(mock.brokers)
+            return lambda: mock.move_leader(prefix + TOPIC, 0, leader)
+        return outage
+
+    faults = {number: fault() for number in range(50, rounds, 50)}
+    traffic.begin(rounds, faults)
+    traffic.check(timeout_s=600)
+    print(f"seed {seed}: {len(faults)} faults, {rounds * len(KEYS):,} messages")
 
 
 # --- a whole run ---------------------------------------------------------------------------------
