@@ -9,9 +9,10 @@
 
 It starts in milliseconds, needs no Java, and listens on loopback for any process, but it is a model
 and not Kafka: it ends with its process, keeps 5 MiB a partition, has no admin API, and trusts an
-idempotent producer without looking at its sequence numbers. So whatever was on its way when a
-connection broke may be appended twice, and messages that were sent without waiting for one another
-may change places when a request fails. Tests of exactly these need a real broker.
+idempotent producer without looking at its sequence numbers. So what was on its way when a
+connection broke may be appended twice. And where one of several requests on their way fails, its
+messages are lost: the client takes it for granted that a later success includes them. Publish one
+by one around such faults; tests of exactly these need a real broker.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Sequence
-from types import TracebackType
 
 from confluent_kafka import cimpl
 
@@ -90,12 +90,7 @@ class MockCluster:
     def __enter__(self) -> MockCluster:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
