@@ -102,6 +102,7 @@ class KafkaBus:
     def publish(self, messages: Sequence[Outgoing], timeout_s: float = 60.0) -> list[int]:
         """Returns when every message is acknowledged; a cluster that is away is waited for."""
         embedded.needed_bytes(messages, {})
+        assert self._producer  # connects while the topics are looked up
         counts = {m.topic: self.partitions(m.topic) for m in messages}
         delivery = _Delivery()
         numbers = [self._send(message, counts[message.topic], delivery) for message in messages]

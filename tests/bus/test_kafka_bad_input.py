@@ -37,7 +37,7 @@ from rookery.testing.kafka_broker import Cluster, Security
 if TYPE_CHECKING:
     from tests.conftest import Cli
 
-SOON_S = 15.0
+SOON_S = 30.0
 PASSWORD = "castle-4711-secret"
 GUESTS = "guest-0815-secret"
 WRONG = "wrong-2342-secret"
@@ -146,7 +146,9 @@ def nobody() -> Iterator[str]:
         yield f"127.0.0.1:{held.getsockname()[1]}"
 
 
-@pytest.mark.parametrize("verb", [("runs", "list"), ("train", "CartPole-v1")])
+@pytest.mark.parametrize(
+    "verb", [("runs", "list"), pytest.param(("train", "CartPole-v1"), marks=pytest.mark.soak)]
+)
 def test_nobody_listens(cli: Cli, nobody: str, verb: tuple[str, ...]) -> None:
     said = refused(cli, nobody, None, *verb)
     assert f"no Kafka broker answers at {nobody}" in said and "Connection refused" in said
@@ -157,6 +159,7 @@ def test_something_else_listens(cli: Cli, web: str) -> None:
     assert f"{web} answers, but not as Kafka: check the port" in said and "--bus-config" in said
 
 
+@pytest.mark.soak
 def test_something_else_listens_where_tls_is_expected(cli: Cli, web: str, tmp_path: Path) -> None:
     said = refused(cli, web, write(tmp_path / "bus.yaml"))
     assert f"{web} answers, but not as Kafka with TLS" in said and "check the port" in said
@@ -165,17 +168,20 @@ def test_something_else_listens_where_tls_is_expected(cli: Cli, web: str, tmp_pa
 # --- not for us ----------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_a_secured_cluster_is_asked_without_security(cli: Cli, secured: Cluster) -> None:
     said = refused(cli, secured.servers, None)
     assert "answers, but not as Kafka" in said and "TLS or SASL" in said
 
 
+@pytest.mark.soak
 def test_a_wrong_password(cli: Cli, secured: Cluster, tmp_path: Path) -> None:
     file = write(tmp_path / "bus.yaml", password=WRONG, ca=authority(secured))
     said = refused(cli, secured.servers, file)
     assert "refused the log-in of 'rook'" in said and "check sasl in the bus config" in said
 
 
+@pytest.mark.soak
 def test_an_authority_that_did_not_sign(
     cli: Cli, secured: Cluster, stranger: Path, tmp_path: Path
 ) -> None:
@@ -183,6 +189,7 @@ def test_an_authority_that_did_not_sign(
     assert "is not trusted" in said and "tls.ca" in said
 
 
+@pytest.mark.soak
 def test_a_certificate_for_another_host(cli: Cli, stranger: Path, tmp_path: Path) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(stranger)
@@ -196,12 +203,14 @@ def test_a_certificate_for_another_host(cli: Cli, stranger: Path, tmp_path: Path
     assert "is for another host" in said and "127.0.0.1" in said
 
 
+@pytest.mark.soak
 def test_an_authority_that_is_no_certificate(cli: Cli, secured: Cluster, tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("not one")
     said = refused(cli, secured.servers, write(tmp_path / "bus.yaml", ca="ca.pem"))
     assert "tls.ca cannot be used" in said
 
 
+@pytest.mark.soak
 def test_no_permission_at_all(cli: Cli, secured: Cluster, tmp_path: Path) -> None:
     file = write(tmp_path / "bus.yaml", user="guest", password=GUESTS, ca=authority(secured))
     said = refused(cli, f"{secured.servers}/nobodys", file)
@@ -223,12 +232,14 @@ def trained(shared_cli: Cli, secured: Cluster, tmp_path_factory: pytest.TempPath
     return str(done.json["run"])
 
 
+@pytest.mark.soak
 def test_a_run_trains_over_sasl_and_tls(shared_cli: Cli, trained: str) -> None:
     shown = shared_cli("runs", "show", trained, "--json").json
     assert shown["status"] == "finished" and shown["balance"]["exact"]
     assert shown["balance"]["trained"] >= 6_000
 
 
+@pytest.mark.soak
 def test_no_file_of_a_run_holds_the_password(shared_cli: Cli, trained: str) -> None:
     directory = shared_cli.home.path.parent  # the home and what was printed
     files = [path for path in directory.rglob("*") if path.is_file()]
@@ -237,6 +248,7 @@ def test_no_file_of_a_run_holds_the_password(shared_cli: Cli, trained: str) -> N
     assert holding == []
 
 
+@pytest.mark.soak
 def test_no_message_on_the_bus_holds_the_password(
     secured: Cluster, trained: str, tmp_path: Path
 ) -> None:
@@ -256,6 +268,7 @@ def test_no_message_on_the_bus_holds_the_password(
     assert count > 50
 
 
+@pytest.mark.soak
 def test_no_view_of_a_run_holds_the_password(shared_cli: Cli, trained: str) -> None:
     for verb in (
         ("config", "show", "CartPole-v1"),
@@ -269,6 +282,7 @@ def test_no_view_of_a_run_holds_the_password(shared_cli: Cli, trained: str) -> N
         assert PASSWORD not in done.stdout + done.stderr
 
 
+@pytest.mark.soak
 def test_whoever_may_only_read_can_look_and_not_train(
     shared_cli: Cli, secured: Cluster, trained: str, tmp_path: Path
 ) -> None:

@@ -215,6 +215,7 @@ def test_a_run_goes_on_beside_foreign_messages(running: Started, kafka: Cluster)
     assert [worker["restarts"] for worker in shown["workers"]] == [0, 0]
 
 
+@pytest.mark.soak
 def test_a_message_that_nobody_finishes_does_not_spoil_the_balance(
     running: Started, kafka: Cluster
 ) -> None:
@@ -227,6 +228,7 @@ def test_a_message_that_nobody_finishes_does_not_spoil_the_balance(
     assert running.show()["balance"]["exact"]
 
 
+@pytest.mark.soak
 def test_an_inline_run_skips_them_when_it_resumes(kafka_cli: Cli, kafka: Cluster) -> None:
     inline = ("train", "CartPole-v1", *SMALL, "--launcher", "inline")
     run = kafka_cli(*inline, "--until-return", 500, "--steps", 2_000, expect=3).json["run"]
@@ -248,6 +250,7 @@ OF_STRANGERS = {
 }
 
 
+@pytest.mark.soak
 def test_commands_are_heard_past_foreign_ones(running: Started, kafka: Cluster) -> None:
     send = sender_to(running.cli, kafka, COMMANDS)
     sent = [
@@ -265,6 +268,7 @@ def test_commands_are_heard_past_foreign_ones(running: Started, kafka: Cluster) 
     assert done.code == 130 and done.json["status"] == "stopped"
 
 
+@pytest.mark.soak
 def test_a_foreign_command_is_no_news_to_every_verb(kafka_cli: Cli, kafka: Cluster) -> None:
     """It stays in the log for ever: who looks for it finds it, nobody else is told each time."""
     kafka_cli.home.states()  # makes the topics

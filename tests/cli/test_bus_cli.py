@@ -65,7 +65,8 @@ def test_topics_tell_what_is_kept_and_who_uses_it(ran: Ran) -> None:
     assert list(topics)[:6] == OF_ALL_RUNS + OF_A_RUN
     assert ("newest" in topics) == (ran.bus == "kafka")
     for row in topics.values():
-        assert row["kept"] > 0 and sum(row["end"]) >= row["kept"]
+        few = row["topic"] == "metrics.actors"  # one a second, and the run was short
+        assert (few or row["kept"] > 0) and sum(row["end"]) >= row["kept"]
         assert (row["bytes"] is None) == (ran.bus == "kafka")
         assert len(row["end"]) == row["partitions"] and row["writers"] and row["readers"]
     assert topics["experiences"]["partitions"] == ran.partitions

@@ -248,6 +248,7 @@ def test_leaders_may_move(mock: MockCluster, prefix: str, traffic: Traffic) -> N
 # --- a slow network ------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_long_round_trips_only_cost_time(mock: MockCluster, traffic: Traffic) -> None:
     slow = {100: lambda: mock.round_trip(300), 101: lambda: mock.round_trip(0)}
     traffic.run(200, faults=slow)
@@ -256,6 +257,7 @@ def test_long_round_trips_only_cost_time(mock: MockCluster, traffic: Traffic) ->
 # --- a cluster that is away ----------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_a_question_in_an_outage_waits_for_its_answer(
     mock: MockCluster, prefix: str, start: Callable[..., Future[Any]]
 ) -> None:
@@ -279,6 +281,7 @@ def seconds_away(bus: KafkaBus) -> int:
     return int(trouble.removeprefix(said).removesuffix(" s"))
 
 
+@pytest.mark.soak
 def test_a_leader_that_is_away_is_waited_for(
     mock: MockCluster, prefix: str, traffic: Traffic, start: Callable[..., Future[Any]]
 ) -> None:
@@ -302,6 +305,7 @@ def test_a_leader_that_is_away_is_waited_for(
     traffic.check()
 
 
+@pytest.mark.soak
 def test_an_outage_is_told_and_waited_for(
     mock: MockCluster,
     prefix: str,
@@ -447,6 +451,7 @@ def check_accounts(shown: dict[str, Any], steps: int) -> None:
     assert all(worker["restarts"] == 0 for worker in shown["workers"])
 
 
+@pytest.mark.soak
 def test_a_run_outlives_the_faults_of_its_cluster(run_cli: Cli, run_cluster: MockCluster) -> None:
     check_accounts(run_with_faults(run_cli, run_cluster, 20_000, outages=1), 20_000)
 

@@ -27,6 +27,7 @@ def match(cli: Cli, environment: str, run: str, other: str, games: int) -> dict[
     return found
 
 
+@pytest.mark.soak
 def test_a_little_self_play_beats_random(cli: Cli) -> None:
     run = trained(cli, "pgx:tic_tac_toe", "--self-play", "--steps", 200_000)
     found = match(cli, "pgx:tic_tac_toe", run, "script:random", 400)

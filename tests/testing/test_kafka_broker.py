@@ -130,6 +130,7 @@ def test_a_topic_without_a_leader_is_an_error(
         cluster.leader_of("never-made")
 
 
+@pytest.mark.soak
 def test_a_node_that_fails_to_start_shows_the_end_of_its_log(tmp_path: Path) -> None:
     needs_java()
     broken = Cluster(directory=tmp_path, settings={"num.io.threads": "some"})
@@ -140,6 +141,7 @@ def test_a_node_that_fails_to_start_shows_the_end_of_its_log(tmp_path: Path) -> 
 # --- what clients must prove ---------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_users_encryption_and_permissions(tmp_path: Path) -> None:
     needs_java()
     users = {"rook": "castle", "pawn": "promote"}
@@ -211,6 +213,7 @@ def test_a_node_ends_with_a_parent_that_was_killed(tmp_path: Path, eventually: E
     eventually(lambda: not lives(pid), "its end", 10.0)
 
 
+@pytest.mark.soak
 def test_a_node_outlives_the_thread_that_started_it(tmp_path: Path, eventually: Eventually) -> None:
     started: list[subprocess.Popen[bytes]] = []
 
@@ -241,6 +244,7 @@ def test_a_port_is_held_for_a_node_that_is_down() -> None:
 # --- the command line ----------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_a_broker_that_stays_until_it_is_stopped(tmp_path: Path) -> None:
     needs_java()
     with reserve("127.0.0.1") as free:
