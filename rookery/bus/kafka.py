@@ -251,8 +251,13 @@ class KafkaBus:
         ends = [min(at, end) for at, end in zip(start, high, strict=True)]
         name = self.name(topic)
         cut = [TopicPartition(name, p, at) for p, at in enumerate(ends) if at > low[p]]
-        if cut:
-            self._topics.remove_before(name, cut)
+        try:
+            if cut:
+                self._topics.remove_before(name, cut)
+        except BusError:
+            if self.trouble is None:
+                raise
+            logger.warning("%s was not cut: the cluster is away; the next call does it", name)
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -360,6 +365,7 @@ class KafkaSubscription:
         self._chunks = [Assembler() for _ in first]
         self._lock = threading.Lock()
         self._closed = self._overtaken = False
+        self._failure: BusError | None = None
         self._consumer = bus.clients.consumer()
         name = bus.name(topic)
         self._consumer.assign([TopicPartition(name, p, at) for p, at in enumerate(first)])
@@ -396,6 +402,9 @@ class KafkaSubscription:
 
     def _take(self, wait_s: float, limit: int) -> list[Record]:
         records: list[Record] = []
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
         while len(records) < limit:
             message = self._consumer.poll(0.0 if records else wait_s)
             if message is None:
@@ -405,7 +414,11 @@ class KafkaSubscription:
             if error is not None:
                 if error.code() in _PASSED_OVER:
                     continue
-                raise self._bus.clients.health.explain(error, self._bus.name(self._topic))
+                failure = self._bus.clients.health.explain(error, self._bus.name(self._topic))
+                if not records:
+                    raise failure
+                self._failure = failure  # for the next call: what was read is handed over first
+                break
             self._bus.clients.health.answered()
             record = self._record(message)
             self._move(message.partition(), message.offset())
