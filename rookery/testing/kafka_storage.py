@@ -43,8 +43,16 @@ def _format(plan: Plan, nodes: Sequence[Node], runtime: Runtime) -> None:
 def _cluster_id(plan: Plan) -> str:
     path = plan.directory / "cluster-id"
     if not path.exists():
-        path.write_text(base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("="))
+        path.write_text(new_cluster_id())
     return path.read_text()
+
+
+def new_cluster_id() -> str:
+    """A UUID as Kafka writes it, but never one that its command line takes for an option."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text
 
 
 def node_failed(node: Node, what: str) -> BusError:

@@ -110,7 +110,9 @@ def encoder_gradient(trainer: Trainer, fragments: dict[str, list[Fragment]]) -> 
 # --- a shared encoder ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ONCE)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=[] if k == "ppo" else [pytest.mark.soak]) for k in ONCE]
+)
 def test_the_encoder_learns_from_the_sum_of_both(kind: str) -> None:
     def trainer(b_trains: bool = True) -> Trainer:
         b = policy("b", ONCE[kind], 3, trains_encoder=b_trains, **EYE)

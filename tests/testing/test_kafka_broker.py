@@ -21,6 +21,7 @@ from rookery.testing import kafka_jars
 from rookery.testing.kafka_broker import Cluster, Security, find_java, jars
 from rookery.testing.kafka_java import spawn
 from rookery.testing.kafka_ports import listens, reserve
+from rookery.testing.kafka_storage import new_cluster_id
 
 PATIENCE_S = 20.0
 Eventually = Callable[..., Any]
@@ -355,3 +356,9 @@ def test_a_missing_jar_is_one_line(maven: Path) -> None:
 def test_an_unknown_version_of_kafka_names_the_known_ones() -> None:
     with pytest.raises(UnknownName, match=r"version of Kafka '4\.3\.2'; did you mean 4\.3\.1\?"):
         jars("4.3.2")
+
+
+def test_a_cluster_id_never_looks_like_an_option() -> None:
+    found = [new_cluster_id() for _ in range(2000)]
+    assert not any(each.startswith("-") for each in found)
+    assert len(set(found)) == 2000 and {len(each) for each in found} == {22}
