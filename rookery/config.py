@@ -115,6 +115,7 @@ class ActorsConfig(_Part):
     """Who plays, and how much at a time."""
 
     count: int = Field(default=1, ge=1, le=64, description="actor processes")
+    max_count: int = Field(default=16, ge=1, le=1024, description="that a command may scale to")
     envs_per_actor: int = Field(default=32, ge=1, le=65536, description="slots played together")
     rollout_steps: int = Field(default=64, ge=1, le=65536, description="T of a fragment")
     opponents_per_actor: int = Field(

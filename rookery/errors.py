@@ -4,7 +4,11 @@ RookeryError
 ├── InputError             what a person asked for cannot be done; exit code 2
 │   ├── ConfigError        a key, type or range in a config
 │   ├── UnknownName        a name that does not exist; carries the nearest ones
-│   └── MissingExtra       an optional package that the named thing needs
+│   ├── MissingExtra       an optional package that the named thing needs
+│   ├── Unreachable        a server that does not answer at its address
+│   ├── Unauthorized       a server that does not know the token
+│   ├── Forbidden          what the owner of the server has not allowed
+│   └── Rejected           a command that its run cannot carry out now
 ├── MessageError           bytes that are not a valid message
 ├── BusError               the bus cannot do what was asked
 │   ├── BusUnmade          the bus is being made by another process, or was left half-made
@@ -17,6 +21,8 @@ RookeryError
 ├── MaskError              a seat was offered no legal action, or was about to play an illegal one
 ├── MoveFailed             a late player gave no move and its fallback is to stop (players/late.py)
 ├── LearnerFenced          another learner took the run over
+├── ServerFailed           a server's answer that says nothing but that it failed
+├── TimedOut               what was waited for did not come in time; a TimeoutError too
 └── StalenessError         a fragment reached the learner later than the bound allows
 """
 
@@ -59,6 +65,22 @@ class MissingExtra(InputError):
     def __init__(self, what: str, extra: str) -> None:
         self.extra = extra
         super().__init__(f"{what} needs an optional package: pip install 'rookery[{extra}]'")
+
+
+class Unreachable(InputError):
+    """No server answers at the address."""
+
+
+class Unauthorized(InputError):
+    """The server does not know the token, or there is none."""
+
+
+class Forbidden(InputError):
+    """Something that the owner of the server has not allowed to those who come by network."""
+
+
+class Rejected(InputError):
+    """A command that its run cannot carry out now."""
 
 
 class MessageError(RookeryError):
@@ -133,3 +155,11 @@ def nearest_names(name: str, known: Iterable[str], count: int = 3) -> tuple[str,
 
 class LearnerFenced(RookeryError):
     """Another learner took the run over: this one must not train any more."""
+
+
+class ServerFailed(RookeryError):
+    """A server's answer says nothing but that it failed, or cannot be read."""
+
+
+class TimedOut(RookeryError, TimeoutError):
+    """What was waited for did not come in time."""

@@ -1,10 +1,10 @@
 """Every record that crosses a process, with its topic and its producer -> consumer.
 
     experiences        Fragment, ActorJoined                       actor -> learner
-                       ActorLeft                                   controller -> learner
+                       ActorLeft, LearnerOrders                    controller -> learner
     model_updates      Weights, Credits, LeaguePools               learner -> actors
                        SeatsChanged                                controller -> actors
-    commands.control   Command                                     people, scripts -> controller
+    commands.control   Command, signed                             people, scripts -> controller
     events             Event                                       controller, workers -> everyone
     metrics.training   TrainingMetrics                             learner -> everyone
     metrics.actors     ActorMetrics                                actor -> everyone
@@ -15,11 +15,13 @@ can read with any tool. Decoding into the type is the validation.
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
-from typing import Any, NamedTuple, TypeVar, overload
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, overload
 
 import msgspec
+from msgspec import Meta
 
 from rookery.errors import MessageError
 
@@ -35,10 +37,14 @@ METRICS_ACTORS = "metrics.actors"
 CREDITS_KEY = "credits"
 LEAGUE_KEY = "league"
 SEATS_KEY = "seats"
+ORDERS_KEY = "orders"  # among the actors' keys
 LEARNER_KEY = "learner."  # and its generation: of claims, among the actors' keys
 JOINED_FROM = 1000  # ordinals of actors that joined on their own, without a controller
 
 MAX_JSON_BYTES = 4 << 20
+
+
+Origin = Literal["local", "network"]
 
 
 class WeightsVersion(NamedTuple):
@@ -108,6 +114,15 @@ class LearnerClaimed(_Json, frozen=True, kw_only=True, tag="claimed"):
     token: str
 
 
+class LearnerOrders(_Json, frozen=True, kw_only=True, tag="orders"):
+    """What the log of commands asks of the learner now: all of it, so the newest is enough."""
+
+    revision: int  # grows with each change
+    paused: bool
+    hyperparameters: dict[str, float]  # as set since the run was created, by config key
+    checkpoints: int  # how many were ever asked for
+
+
 class Credits(_Json, frozen=True, kw_only=True, tag="credits"):
     """Admission control: how far each actor may play. Cumulative, so the newest is enough."""
 
@@ -128,9 +143,12 @@ class SeatsChanged(_Json, frozen=True, kw_only=True, tag="seats"):
 
     revision: int  # grows with each change
     seats: dict[str, Any]  # as in the config
+    origin: Origin = "local"
 
 
 # --- commands ------------------------------------------------------------------------------------
+#
+# The docstrings and the descriptions of fields are what REST, MCP and the command line show.
 
 
 class _Command(_Json, frozen=True, kw_only=True):
@@ -138,31 +156,116 @@ class _Command(_Json, frozen=True, kw_only=True):
     id: str = msgspec.field(default_factory=new_id)
     author: str = ""
     reason: str = ""
+    origin: Origin = "local"  # "network": held to the allow-list of the home's owner
 
 
 class CreateRun(_Command, frozen=True, kw_only=True, tag="create_run"):
-    config: dict[str, Any]
+    """Create a run from a config."""
+
+    config: dict[str, Any]  # {"config": RunConfig, "spec": what its environment looks like}
 
 
 class StartRun(_Command, frozen=True, kw_only=True, tag="start_run"):
-    """Make the desired state `running`; on a run that stopped it resumes from the checkpoint."""
+    """Start a run; one that stopped goes on from its newest checkpoint."""
+
+
+class PauseRun(_Command, frozen=True, kw_only=True, tag="pause_run"):
+    """Hold playing and training while the workers stay in memory, so that it resumes at once."""
+
+
+class ResumeRun(_Command, frozen=True, kw_only=True, tag="resume_run"):
+    """Go on with a run that is paused or has stopped."""
 
 
 class StopRun(_Command, frozen=True, kw_only=True, tag="stop_run"):
-    """Make the desired state `stopped`, after a checkpoint."""
+    """Stop a run after a checkpoint, and end its workers."""
+
+
+class ScaleActors(_Command, frozen=True, kw_only=True, tag="scale_actors"):
+    """Change how many actors play."""
+
+    count: Annotated[int, Meta(ge=0, le=1024, description="actor processes; 0: nobody plays")]
+
+
+class ScaleLearner(_Command, frozen=True, kw_only=True, tag="scale_learner"):
+    """Take the learner away after a checkpoint (0), or bring it back (1)."""
+
+    count: Annotated[int, Meta(ge=0, le=1, description="0 or 1")]
+
+
+class SetHyperparameters(_Command, frozen=True, kw_only=True, tag="set_hyperparameters"):
+    """Change hyperparameters while the run goes on, from the next update on."""
+
+    values: Annotated[
+        dict[str, float],
+        Meta(
+            min_length=1,
+            max_length=64,
+            description="by config key: algorithm.learning_rate, or of one policy "
+            "policies.NAME.algorithm.learning_rate",
+        ),
+    ]
+
+
+class SetSeatMap(_Command, frozen=True, kw_only=True, tag="set_seat_map"):
+    """Seat other players, from each slot's next episode on."""
+
+    seats: Annotated[
+        dict[str, Any],
+        Meta(min_length=1, max_length=64, description="seat or pattern -> player, as in a config"),
+    ]
+
+
+class SaveCheckpoint(_Command, frozen=True, kw_only=True, tag="save_checkpoint"):
+    """Save a checkpoint now."""
+
+
+class Evaluate(_Command, frozen=True, kw_only=True, tag="evaluate"):
+    """Play fresh episodes with the newest checkpoint, greedy and sampled."""
+
+    episodes: Annotated[int, Meta(ge=1, le=100_000, description="fresh episodes")] = 100
+    seed: Annotated[int, Meta(ge=0, le=2**32 - 1, description="of the evaluation")] = 0
+    player: Annotated[
+        str, Meta(min_length=1, max_length=200, description="policy, or script:random")
+    ] = "policy"
+
+
+class PlayMatch(_Command, frozen=True, kw_only=True, tag="play_match"):
+    """Let two players meet in the run's environment, both ways round."""
+
+    a: Annotated[
+        str, Meta(min_length=1, max_length=200, description="RUN, RUN@340, script:random ...")
+    ]
+    b: Annotated[
+        str, Meta(min_length=1, max_length=200, description="RUN, RUN@340, script:random ...")
+    ]
+    games: Annotated[int, Meta(ge=1, le=100_000, description="half each way round")] = 100
+    seed: Annotated[int, Meta(ge=0, le=2**32 - 1, description="of the match")] = 0
+    sampled: Annotated[
+        bool, Meta(description="runs play by chance, not their likeliest action")
+    ] = False
 
 
 class DeleteRun(_Command, frozen=True, kw_only=True, tag="delete_run"):
-    """Forget a run that does not run, and remove its files."""
+    """Forget a run that does not run, and remove its files for good."""
 
 
-class ChangeSeats(_Command, frozen=True, kw_only=True, tag="change_seats"):
-    """Other players in the seats, from each slot's next episode on."""
-
-    seats: dict[str, Any]  # as in the config; all seats
-
-
-Command = CreateRun | StartRun | StopRun | DeleteRun | ChangeSeats
+Command = (
+    CreateRun
+    | StartRun
+    | PauseRun
+    | ResumeRun
+    | StopRun
+    | ScaleActors
+    | ScaleLearner
+    | SetHyperparameters
+    | SetSeatMap
+    | SaveCheckpoint
+    | Evaluate
+    | PlayMatch
+    | DeleteRun
+)
+Job = Evaluate | PlayMatch  # carried out by a process of its own, whose result is an event
 
 
 # --- events --------------------------------------------------------------------------------------
@@ -185,6 +288,8 @@ class RunOwned(_Event, frozen=True, kw_only=True, tag="run_owned"):
     """A controller took the run's lease."""
 
     pid: int
+    by: str = "terminal"  # or "server", which goes on with it after its own death
+    again: bool = False  # it had the lease already, and was asked to start what it carries
 
 
 class WorkerStarting(_Event, frozen=True, kw_only=True, tag="worker_starting"):
@@ -235,6 +340,35 @@ class MatchPlayed(_Event, frozen=True, kw_only=True, tag="match_played"):
     losses: int
 
 
+class HyperparametersChanged(_Event, frozen=True, kw_only=True, tag="hyperparameters_changed"):
+    """The learner took up what was set: from this update on, and all that was set before."""
+
+    update: int  # the first that trains with them
+    env_steps: int
+    values: dict[str, float]
+
+
+class TrainingHeld(_Event, frozen=True, kw_only=True, tag="training_held"):
+    """The learner paused, or went on."""
+
+    held: bool
+    update: int
+    env_steps: int
+
+
+class JobStarted(_Event, frozen=True, kw_only=True, tag="job_started"):
+    command: str
+    pid: int
+
+
+class JobDone(_Event, frozen=True, kw_only=True, tag="job_done"):
+    """An evaluation or a match has its result, or failed."""
+
+    command: str
+    result: dict[str, Any] = {}
+    error: str = ""
+
+
 class CheckpointDamaged(_Event, frozen=True, kw_only=True, tag="checkpoint_damaged"):
     name: str
     why: str
@@ -257,6 +391,10 @@ Event = (
     | WorkerExited
     | CheckpointSaved
     | CheckpointDamaged
+    | HyperparametersChanged
+    | TrainingHeld
+    | JobStarted
+    | JobDone
     | MatchPlayed
     | RunEnded
 )
@@ -315,6 +453,7 @@ class TrainingMetrics(_Json, frozen=True, kw_only=True, tag="training"):
     mean_length_100: float | None
     lag_mean: float
     lag_max: int  # the largest lag of any fragment trained in this life
+    bus_lag: int | None = None  # messages of experience that are published and not read
     ledger: LedgerSummary
     values: dict[str, float | None]  # losses and diagnostics; None where a value was not finite
     policies: dict[str, PolicyMetrics] = {}  # of a run with several seats or policies
@@ -340,6 +479,7 @@ JsonMessage = (
     | ActorLeft
     | ActorAlive
     | LearnerClaimed
+    | LearnerOrders
     | Credits
     | LeaguePools
     | SeatsChanged
@@ -357,11 +497,22 @@ class _Versioned(msgspec.Struct):
 
 
 _encoder = msgspec.json.Encoder()
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+_making_decoder = threading.Lock()
 _T = TypeVar("_T")
 
 
 def encode_json(message: JsonMessage) -> bytes:
     return _encoder.encode(message)
+
+
+def decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    """Made once, by one thread: two that meet a type for the first time crash inside msgspec."""
+    found = _decoders.get(kind)
+    if found is None:
+        with _making_decoder:
+            found = _decoders.setdefault(kind, msgspec.json.Decoder(kind))
+    return found
 
 
 @overload
@@ -373,7 +524,7 @@ def decode_json(payload: bytes, kind: Any) -> Any:
     if len(payload) > MAX_JSON_BYTES:
         raise MessageError(f"a JSON message of {len(payload)} bytes is over {MAX_JSON_BYTES}")
     try:
-        message = msgspec.json.decode(payload, type=kind)
+        message = decoder(kind).decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         check_schema(_schema_of(payload))
         raise MessageError(f"not a valid message: {error}") from error
@@ -392,7 +543,8 @@ def check_schema(schema: int) -> None:
 def _schema_of(payload: bytes) -> int:
     """What a message that cannot be read says of its schema; ours, if it says nothing."""
     try:
-        return msgspec.json.decode(payload, type=_Versioned).schema
+        found: _Versioned = decoder(_Versioned).decode(payload)
+        return found.schema
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return SCHEMA
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import os
-import shutil
 import signal
 import sys
 import time
@@ -14,8 +13,10 @@ from contextlib import contextmanager
 from rookery.bus import LATEST, Bus
 from rookery.config import RunConfig
 from rookery.control.controller import Controller
-from rookery.control.home import Home, RunLog
-from rookery.control.run_state import DELETED, RUNNING, RunState
+from rookery.control.fleet import purge
+from rookery.control.home import Home
+from rookery.control.run_log import RunLog
+from rookery.control.run_state import DELETED, STOPPED, RunState
 from rookery.errors import InputError
 from rookery.launchers import Launcher
 from rookery.launchers.inline import InlineLauncher
@@ -29,13 +30,16 @@ from rookery.messages import (
     TrainingMetrics,
     decode_or_none,
 )
-from rookery.players.seat_map import SeatFunction, Seating
-from rookery.tables import check_players
+from rookery.players.seat_map import SeatFunction
+from rookery.preparing import look
 from rookery.wiring import prepare_xla
 from rookery.workers import inline
 
 Progress = Callable[[RunState, TrainingMetrics | None, str | None], None]
 """Takes the run's state, its newest metrics, and what is wrong with its bus, if anything is."""
+
+
+LEASE_PATIENCE_S = 1.0  # a server holds a run's lease for a moment to answer its commands
 
 
 def author() -> str:
@@ -47,17 +51,9 @@ def author() -> str:
 
 def create_run(home: Home, config: RunConfig, seat_function: SeatFunction | None = None) -> str:
     """Look at the environment and seat the players (which finds most mistakes), then CreateRun."""
-    from rookery.envs.registry import describe
-
-    if config.bus.kind == "kafka" and home.cluster is None:
-        raise InputError(
-            "bus.kind=kafka: say where the cluster is, with --bus kafka://HOST:PORT or ROOKERY_BUS"
-        )
     if config.launcher == "inline":
         prepare_xla(config.learner.threads)  # looking at a JAX-native environment imports JAX
-    spec = describe(config.environment.id, config.environment.kwargs)
-    check_players(config, Seating.of(config, spec, seat_function), home)
-    return home.create(config, spec, author())
+    return home.create(config, look(home, config, seat_function), author())
 
 
 def carry(
@@ -71,15 +67,14 @@ def carry(
 
     Ctrl-C is StopRun; a second one ends the workers at once.
     """
-    home.send(StartRun(run=run, author=author()))
-    with home.lease(run) as mine:
+    with home.lease(run, patience_s=LEASE_PATIENCE_S) as mine:
+        home.send(StartRun(run=run, author=author()))
         if not mine:
             return None
         config = home.config(home.state(run))
-        bus = home.open_run_bus(run, config, _warn) if config.bus.kind != "memory" else None
         launcher = make_launcher(home, run, config, standby, seat_function)
-        controller = Controller(home, run, config, bus, launcher)
-        follow = _following(bus, progress)
+        controller = Controller(home, run, config, launcher, warn=_warn)
+        follow = _following(controller.bus, progress)
         with _stop_on_interrupt(home, run) as obey:
 
             def tick(state: RunState) -> None:
@@ -158,16 +153,16 @@ def _following(bus: Bus | None, progress: Progress | None) -> Callable[[RunState
 
 def delete(home: Home, run: str) -> None:
     """Forget a run that does not run, and remove its files."""
-    with home.lease(run) as mine:
+    with home.lease(run, patience_s=LEASE_PATIENCE_S) as mine:
         if not mine:
-            raise InputError(f"run {run} is running: stop it first (Ctrl-C in its terminal)")
+            raise InputError(f"run {run} is running: stop it first (rookery stop {run})")
         log = RunLog(home, run)
         log.read()
-        if log.states[run].desired == RUNNING:  # its owner died: nothing runs any more
+        if log.states[run].desired != STOPPED:  # its owner died: nothing runs any more
             home.send(StopRun(run=run, author=author(), reason="its owner died"))
         home.send(DeleteRun(run=run, author=author()))
         log.read()
         log.answer(run)
         if log.states[run].desired != DELETED:
             raise InputError(f"run {run} could not be deleted: {log.states[run].status}")
-    shutil.rmtree(home.run_dir(run), ignore_errors=True)
+        purge(home, run)

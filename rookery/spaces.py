@@ -85,6 +85,9 @@ class EnvironmentSpec(msgspec.Struct, frozen=True):
     simultaneous: bool = True  # all seats act at every step; else one at a time, in turns
 
 
+msgspec.json.Decoder(EnvironmentSpec)  # two threads that first meet a type crash inside msgspec
+
+
 def spec_to_json(spec: EnvironmentSpec) -> dict[str, Any]:
     """Plain data; an infinite bound, which JSON lacks, becomes "inf" or "-inf"."""
     found = _bounds(msgspec.to_builtins(spec), str)

@@ -31,8 +31,12 @@ STALE_S = 5.0  # a learner that trains reports every second
 
 def status_of(home: Home, state: RunState) -> str:
     """The status as it is now: a run whose owner died is `interrupted`."""
-    if state.desired == RUNNING and not home.is_owned(state.id):
-        return "interrupted" if state.workers else "created"
+    return status_now(state, home.is_owned(state.id))
+
+
+def status_now(state: RunState, owned: bool) -> str:
+    if state.desired == RUNNING and not owned and not state.start_asked:
+        return "interrupted"
     return state.status
 
 

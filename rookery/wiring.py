@@ -15,11 +15,12 @@ from rookery import seeds
 from rookery.actor.loop import Rollout, play
 from rookery.actor.post import ActorPost
 from rookery.algorithms.policies import initial_weights
-from rookery.bus import EARLIEST, Bus
+from rookery.bus import EARLIEST, Bus, Record
 from rookery.codec import Fragment
 from rookery.config import RunConfig
+from rookery.control.allow import refused, seats_refused
 from rookery.control.home import Home
-from rookery.errors import InputError
+from rookery.errors import Forbidden, InputError, MessageError
 from rookery.frozen import snapshot_store
 from rookery.learner.batching import Branch, Inbox
 from rookery.learner.checkpoint import Manifest, acting_arrays, newest_checkpoint, pending_fragments
@@ -30,7 +31,13 @@ from rookery.learner.loop import Updated, learn
 from rookery.learner.post import LearnerPost
 from rookery.learner.report import Report
 from rookery.learner.store import open_store
-from rookery.messages import ActorId, CheckpointDamaged
+from rookery.messages import (
+    ActorId,
+    CheckpointDamaged,
+    LearnerOrders,
+    SeatsChanged,
+    decode_json,
+)
 from rookery.players.policy import PolicyPlayer, draw_jax
 from rookery.players.seat_map import SeatFunction, Seating
 from rookery.spaces import EnvironmentSpec
@@ -46,6 +53,7 @@ class Place:
     config: RunConfig
     seating: Seating
     bus: Bus
+    orders: LearnerOrders
 
     @property
     def spec(self) -> EnvironmentSpec:
@@ -55,8 +63,25 @@ class Place:
     def open(cls, home: Home, run: str, seat_function: SeatFunction | None = None) -> Place:
         state = home.state(run)
         config = home.config(state)
+        if state.origin == "network" and (why := refused(config, home.settings.allow)):
+            raise Forbidden(why)
         seating = Seating.of(config, home.spec(state), seat_function)
-        return cls(home, run, config, seating, home.open_run_bus(run, config))
+        return cls(home, run, config, seating, home.open_run_bus(run, config), state.orders)
+
+    def trusted(self, record: Record) -> bool:
+        """Whether a controller of this home wrote it."""
+        return self.home.trusts(record.topic, self.run, record.payload, record.headers)
+
+    def seats_from(self, record: Record) -> SeatsChanged:
+        """A change of seats, if a controller asked for it and the owner allows who is in it."""
+        changed = decode_json(record.payload, SeatsChanged)
+        if not self.trusted(record):
+            raise MessageError("a change of seats that is not signed with this home's key")
+        if changed.origin == "network":
+            why = seats_refused(changed.seats, self.home.settings.allow)
+            if why is not None:
+                raise MessageError(why)
+        return changed
 
 
 def prepare_xla(threads: int) -> None:
@@ -104,7 +129,16 @@ def wire_actor(
     policies = [p for p in config.all_policies if p in seating.live]
     seats = tuple(place.spec.seats)
     post = ActorPost(
-        place.bus, place.run, policies, config.learning, actor, seats, wait_s, busy, heartbeat_s
+        place.bus,
+        place.run,
+        policies,
+        config.learning,
+        actor,
+        seats,
+        wait_s,
+        busy,
+        heartbeat_s,
+        place.seats_from,
     )
     return Actor(rollout, post, play(rollout, post, stopped))
 
@@ -195,6 +229,8 @@ def wire_learner(
         pending_fragments(checkpoint),
         wait_s,
         trains_abandoned=all(setups[p].algorithm.kind == "impala" for p in config.learning),
+        orders=place.orders,
+        trusted=place.trusted,
     )
     interval_s = config.learner.publish_interval_s
     post = LearnerPost(place.bus, run, inbox, generation, manifest.number, interval_s)

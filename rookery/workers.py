@@ -7,6 +7,7 @@ other end.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -18,14 +19,16 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from rookery.actor.post import ActorPost
 from rookery.bus import Outgoing
-from rookery.control.home import Home, RunLog
-from rookery.control.run_state import RUNNING
+from rookery.control.home import Home
+from rookery.control.run_log import RunLog
+from rookery.control.run_state import PAUSED, RUNNING
 from rookery.errors import EnvironmentFailed, LearnerFenced, RookeryError
-from rookery.launchers import FENCED, LIFELINE, WorkerSpec
+from rookery.launchers import FENCED, LIFELINE, NICENESS, WorkerSpec
 from rookery.messages import (
     JOINED_FROM,
     METRICS_ACTORS,
@@ -42,6 +45,7 @@ from rookery.players.seat_map import SeatFunction
 from rookery.wiring import Actor, Learner, Place, prepare_xla, wire_actor, wire_learner
 
 WAIT_S = 0.1  # how long a worker sleeps on the bus before it looks up
+PAUSED_NAP_S = 0.02  # of an inline run: nothing else in its process waits
 HUNG = 71  # exit code of a worker whose environment hung
 
 
@@ -71,7 +75,7 @@ class UntilEnded(Stop):
         if not self.asked and now >= self._due:
             self._due = now + 1.0
             self._log.read()
-            self.asked = self._log.states[self._run].desired != RUNNING
+            self.asked = self._log.states[self._run].desired not in (RUNNING, PAUSED)
         return self.asked
 
 
@@ -84,7 +88,8 @@ def main(kind: str, run: str, index: int, incarnation: int) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if os.environ.get(LIFELINE) == "stdin":
         end_with_parent()
-    work = {"actor": _act, "learner": _learn}[kind]
+    step_back(int(os.environ.get(NICENESS) or 0))
+    work = {"actor": _act, "learner": _learn, "inline": _both}[kind]
     return guarded(home, run, spec, lambda: work(home, run, spec, stop))
 
 
@@ -304,6 +309,7 @@ def _learn(home: Home, run: str, spec: WorkerSpec, stop: Stop) -> int:
     ended: RunEnded | None = None
     for updated in learner.loop:
         learner.keeper.note(updated)
+        _heed(home, learner)
         if updated is not None:
             ended = learner.keeper.ended()
             if ended is not None:
@@ -316,6 +322,12 @@ def _learn(home: Home, run: str, spec: WorkerSpec, stop: Stop) -> int:
     return 0
 
 
+def _heed(home: Home, learner: Learner) -> None:
+    events = learner.keeper.heed()
+    if events:
+        home.record(*events)
+
+
 def _record_checkpoint(home: Home, learner: Learner, actor: dict | None = None) -> None:
     saved = learner.keeper.save(actor)
     if saved is not None:
@@ -323,6 +335,12 @@ def _record_checkpoint(home: Home, learner: Learner, actor: dict | None = None) 
 
 
 # --- both, in one process ------------------------------------------------------------------------
+
+
+def _both(home: Home, run: str, spec: WorkerSpec, stop: Stop) -> int:
+    """An inline run in a process of its own."""
+    codes = [code for code in inline(home, run, spec, stop) if code is not None]
+    return codes[-1]
 
 
 def inline(
@@ -364,6 +382,11 @@ def _take_turns(
             if next(actor.loop) is None:
                 updated = next(learner.loop)
                 keeper.note(updated)
+                _heed(home, learner)
+                if keeper.inbox.orders.paused:
+                    if stopped():
+                        ended = RunEnded(run=run, status="stopped", reason="asked to stop")
+                    time.sleep(PAUSED_NAP_S)
                 if updated is not None:
                     ended = keeper.ended()
                     due = updated.number % config.checkpoint.every_updates == 0
@@ -414,6 +437,14 @@ def _restart_seed(seed: int, number: int) -> int:
     from rookery import seeds
 
     return seeds.number(seed, "environment", 0, 0, number)
+
+
+def step_back(niceness: int) -> None:
+    """Let whoever answers people go first; training takes what is left, which is nearly all."""
+    if niceness:
+        os.nice(niceness)
+        with contextlib.suppress(OSError):  # Linux weighs sessions too, and each worker has its own
+            Path("/proc/self/autogroup").write_text(str(niceness))
 
 
 def end_with_parent() -> None:

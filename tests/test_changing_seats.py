@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from rookery.frozen import newest_of
 
 if TYPE_CHECKING:
@@ -60,6 +62,7 @@ def test_another_player_takes_the_seat_of_a_running_run(cli: Cli) -> None:
     assert again.interrupt().code == 130
 
 
+@pytest.mark.soak
 def test_a_change_that_cannot_be_is_refused_in_one_line(cli: Cli) -> None:
     small = ("--envs-per-actor", 4, "--set", "actors.rollout_steps=16", "--json")
     run = cli("train", GAME, *SEATS, *small, "--steps", 200).json["run"]

@@ -156,7 +156,7 @@ def test_an_unknown_key_names_the_nearest_one(key: str, near: str) -> None:
 WRONG = [
     *[
         f"actors.{key}={value}"
-        for key in ("count", "envs_per_actor", "rollout_steps", "opponents_per_actor")
+        for key in ("count", "max_count", "envs_per_actor", "rollout_steps", "opponents_per_actor")
         for value in (-1, 0, 1.5, "many", "null", "[1]")
     ],
     *[f"learner.fragments_per_batch={value}" for value in (0, "x")],

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
+import subprocess
+import sys
 import typing
 from typing import Any
 
@@ -67,9 +69,28 @@ SAMPLES: dict[Any, Any] = {
 PARTS = (LedgerSummary, LeagueMetrics, PolicyMetrics)  # of a record
 
 
+SAMPLES |= {
+    "Origin": "network",
+    "int | None": 5,
+    ("ScaleActors", "count"): 3,
+    ("ScaleLearner", "count"): 1,
+    ("SetHyperparameters", "values"): {"algorithm.learning_rate": 1e-4},
+    ("SetSeatMap", "seats"): {"*": {"draw": [{"player": "main", "weight": 1.0}]}},
+    ("Evaluate", "episodes"): 7,
+    ("PlayMatch", "games"): 7,
+    **{(kind, "seed"): 3 for kind in ("Evaluate", "PlayMatch")},
+    **{("PlayMatch", side): "script:random" for side in "ab"},
+    ("PlayMatch", "sampled"): True,
+    ("Evaluate", "player"): "script:random",
+}
+
+
 def sample(kind: type) -> Any:
     """One with every field set to something that is not its default."""
-    values = {f.name: SAMPLES[kind_name(kind, f.name)] for f in msgspec.structs.fields(kind)}
+    values = {
+        f.name: SAMPLES.get((kind.__name__, f.name)) or SAMPLES[kind_name(kind, f.name)]
+        for f in msgspec.structs.fields(kind)
+    }
     return kind(**{**values, "schema": SCHEMA})
 
 
@@ -177,3 +198,22 @@ def test_versions_order_by_generation_first() -> None:
 
 def test_an_actor_id_reads_back_from_its_text() -> None:
     assert ActorId.parse(str(ActorId(3, 12))) == ActorId(3, 12)
+
+
+def test_threads_that_meet_a_type_for_the_first_time_do_not_crash() -> None:
+    script = """
+import sys, threading
+from rookery import messages
+sys.setswitchinterval(1e-6)
+payload = messages.encode_json(messages.JobDone(run="a", command="b", result={"x": 1}))
+barrier = threading.Barrier(8)
+def read():
+    barrier.wait()
+    assert messages.decode_json(payload, messages.Event).run == "a"
+    assert messages.decode_or_none(payload, messages.TrainingMetrics) is None
+threads = [threading.Thread(target=read) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+"""
+    for _ in range(3):
+        subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

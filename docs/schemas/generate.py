@@ -18,7 +18,11 @@ TOPICS: dict[str, Any] = {
     messages.COMMANDS: messages.Command,
     messages.EVENTS: messages.Event,
     messages.EXPERIENCES: (
-        messages.ActorJoined | messages.ActorLeft | messages.ActorAlive | messages.LearnerClaimed
+        messages.ActorJoined
+        | messages.ActorLeft
+        | messages.ActorAlive
+        | messages.LearnerClaimed
+        | messages.LearnerOrders
     ),
     messages.MODEL_UPDATES: messages.Credits | messages.LeaguePools | messages.SeatsChanged,
     messages.METRICS_TRAINING: messages.TrainingMetrics,

@@ -10,7 +10,7 @@ import numpy as np
 
 from rookery.actor.experience import Experience, Played
 from rookery.actor.loop import Admitted
-from rookery.bus import EARLIEST, Bus, Outgoing
+from rookery.bus import EARLIEST, Bus, Outgoing, Record
 from rookery.codec import (
     Fragment,
     FragmentHeader,
@@ -38,6 +38,10 @@ from rookery.messages import (
 logger = logging.getLogger(__name__)
 
 
+def seats_unchecked(record: Record) -> SeatsChanged:
+    return decode_json(record.payload, SeatsChanged)
+
+
 class ActorPost:
     """Keeps an actor within the learner's credits and numbers what it sends.
 
@@ -60,7 +64,9 @@ class ActorPost:
         wait_s: float,
         busy: Callable[[str], None] = lambda doing: None,
         heartbeat_s: float = 0.0,
+        seats_from: Callable[[Record], SeatsChanged] = seats_unchecked,
     ) -> None:
+        self._seats_from = seats_from
         self.run, self.actor = run, actor
         self._policies, self._learning, self._seats = policies, tuple(learning), tuple(seats)
         self._bus = bus
@@ -174,7 +180,7 @@ class ActorPost:
                     case "league":
                         self._pools = decode_json(record.payload, LeaguePools)
                     case "seats":
-                        self._changed = decode_json(record.payload, SeatsChanged)
+                        self._changed = self._seats_from(record)
             except MessageError as error:
                 logger.warning("%s offset %d: skipped: %s", record.topic, record.offset, error)
         for policy, payload in newest.items():

@@ -6,11 +6,15 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from functools import cached_property
 
 from rookery.bus import Bus, Outgoing
 from rookery.config import RunConfig
-from rookery.control.home import Home, RunLog
-from rookery.control.run_state import RUNNING, RunState, exit_text
+from rookery.control.home import Home
+from rookery.control.jobs import Jobs
+from rookery.control.run_log import RunLog
+from rookery.control.run_state import ACTIVE, PAUSED, RUNNING, STOPPED, RunState, exit_text
+from rookery.control.signing import SIGNATURE
 from rookery.control.supervision import Supervisor
 from rookery.launchers import FENCED, ONE_BLAS_THREAD, Launcher, Observed, WorkerSpec
 from rookery.messages import (
@@ -18,9 +22,11 @@ from rookery.messages import (
     JOINED_FROM,
     LEARNER_KEY,
     MODEL_UPDATES,
+    ORDERS_KEY,
     SEATS_KEY,
     ActorId,
     ActorLeft,
+    LearnerOrders,
     RunEnded,
     RunOwned,
     SeatsChanged,
@@ -38,88 +44,167 @@ logger = logging.getLogger(__name__)
 
 
 class Controller:
-    """Runs in the process that owns the run, under its lease."""
+    """Runs in the process that owns the run, under its lease.
+
+    controller.begin()
+    while not controller.step(): launcher.work(TICK_S)
+    controller.settle()
+
+    Until it has begun it answers commands and starts nothing: the run is queued.
+    """
 
     def __init__(
-        self, home: Home, run: str, config: RunConfig, bus: Bus | None, launcher: Launcher
+        self,
+        home: Home,
+        run: str,
+        config: RunConfig,
+        launcher: Launcher,
+        log: RunLog | None = None,
+        warn: Callable[[str], None] | None = None,
     ) -> None:
+        """`log` is one that this thread follows anyway, if it does."""
         self.home, self.run, self.config = home, run, config
-        self._bus, self._launcher = bus, launcher
-        self._log = RunLog(home, run, logger.warning)
+        self.launcher = launcher
+        self.jobs = Jobs(home, run)
+        self._warn = warn
+        self._log = log or RunLog(home, run, logger.warning)
         self._log.read()
         self._supervisor = Supervisor(config.restarts)
         self._specs: dict[str, WorkerSpec] = {}  # what should live, by worker ("actor-0")
         self._asked_to_stop: set[str] = set()
         self._started: set[str] = set()
-        self._told = 0  # revision of the seats
+        self._begun = self._leaving = False
+        self._by = ""
+        self._told_seats = 0  # revision of the seats
+        self._told_orders = 0  # revision of the learner's orders
         self._elsewhere: set[str] = set()  # workers whose work another machine took over
 
     @property
     def state(self) -> RunState:
         return self._log.states[self.run]
 
-    def run_until_ended(self, tick: Callable[[RunState], None] = lambda state: None) -> RunState:
-        """Carry the run to its end; `tick` is called many times a second."""
-        self.home.record(RunOwned(run=self.run, pid=os.getpid()))
+    @cached_property
+    def bus(self) -> Bus | None:
+        """The run's; None where it lives in another's memory."""
+        if self.config.bus.kind == "memory":
+            return None
+        return self.home.open_run_bus(self.run, self.config, self._warn)
+
+    @property
+    def begun(self) -> bool:
+        return self._begun
+
+    def begin(self, by: str = "terminal") -> None:
+        """Carry the run from now on."""
+        self._log.read()
+        self._log.answer(self.run)
+        self._begun, self._by = True, by
+        self.home.record(RunOwned(run=self.run, pid=os.getpid(), by=by))
+        self._log.read()
         self._bury_the_dead()
-        began = time.monotonic()
-        try:
-            while True:
-                self._log.read()
-                self._log.answer(self.run)
-                self._tell_seats()
-                self._observe()
-                self._reconcile()
-                tick(self.state)
-                if not self._specs and self.state.desired != RUNNING and not self._started:
-                    return self._settled()
-                self._launcher.work(TICK_S if time.monotonic() - began < 10 else CALM_TICK_S)
-        finally:
-            self._launcher.close()
 
-    def _tell_seats(self) -> None:
-        """Hand a changed seat map on to the actors; they take it up from their next episodes on."""
-        if self._bus is None or self.state.seats is None:
-            return
-        if self.state.seats_revision > self._told:
-            self._told = self.state.seats_revision
-            changed = SeatsChanged(revision=self._told, seats=self.state.seats)
-            headers = {"kind": "seats", "run": self.run}
-            message = Outgoing(MODEL_UPDATES, encode_json(changed), SEATS_KEY, headers)
-            self._bus.publish([message])
+    def leave(self) -> None:
+        """Stop the workers, after a checkpoint, and leave the run for its next owner."""
+        self._leaving = True
 
-    def _settled(self) -> RunState:
+    def step(self) -> bool:
+        """Read the log and make the workers match it; True when there is nothing left to do."""
+        self._log.read()
+        self._log.answer(self.run)
+        if self._begun:
+            self._own_again()
+            self._observe()
+            self._reconcile()
+            self._tell()
+        self.jobs.step({} if self._leaving else self.state.jobs)
+        at_work = self._specs or self._started or self.jobs.busy
+        wanted = self.state.desired in (RUNNING, PAUSED) and self._begun and not self._leaving
+        return not at_work and not wanted
+
+    def _own_again(self) -> None:
+        """Whoever asked to start what is carried got what they wanted; it is no wish for later."""
+        if self.state.start_asked:
+            self.home.record(RunOwned(run=self.run, pid=os.getpid(), by=self._by, again=True))
+            self._log.read()
+
+    def settle(self) -> RunState:
         """A run that was stopped before its learner could say so still gets its last word."""
         self._log.read()
-        if self.state.status == "running":
+        if self.state.desired == STOPPED and self.state.status in ACTIVE:
             self.home.record(RunEnded(run=self.run, status="stopped", reason="asked to stop"))
             self._log.read()
         return self.state
 
+    def close(self) -> None:
+        """End whatever still lives, at once."""
+        self.launcher.close()
+        self.jobs.close()
+        if "bus" in self.__dict__ and self.bus is not None:
+            self.bus.close()
+
+    def run_until_ended(self, tick: Callable[[RunState], None] = lambda state: None) -> RunState:
+        """Carry the run to its end; `tick` is called many times a second."""
+        began = time.monotonic()
+        try:
+            self.begin()
+            while not self.step():
+                tick(self.state)
+                self.launcher.work(TICK_S if time.monotonic() - began < 10 else CALM_TICK_S)
+            return self.settle()
+        finally:
+            self.close()
+
+    def _tell(self) -> None:
+        """Hand what was changed on to the actors and to the learner."""
+        state = self.state
+        if self.bus is None:
+            return
+        if state.seats is not None and state.seats_revision > self._told_seats:
+            self._told_seats = state.seats_revision
+            changed = SeatsChanged(
+                revision=state.seats_revision, seats=state.seats, origin=state.seats_origin
+            )
+            self._publish(MODEL_UPDATES, SEATS_KEY, "seats", changed)
+        if state.orders_revision > self._told_orders:
+            self._told_orders = state.orders_revision
+            self._publish(EXPERIENCES, ORDERS_KEY, "orders", state.orders)
+
+    def _publish(
+        self, topic: str, key: str, kind: str, message: SeatsChanged | LearnerOrders
+    ) -> None:
+        assert self.bus is not None
+        payload = encode_json(message)
+        signature = self.home.signing_key().sign(topic, self.run, payload)
+        headers = {"kind": kind, "run": self.run, "steps": "0", SIGNATURE: signature}
+        self.bus.publish([Outgoing(topic, payload, key, headers)])
+
     def _reconcile(self) -> None:
-        if self.state.desired == RUNNING:
-            now = time.monotonic()
-            for kind, index in self._wanted():
-                worker = f"{kind}-{index}"
-                if worker in self._specs or self._lives(worker):
-                    continue
-                if self._supervisor.may_start(worker, now):
-                    self._specs[worker] = self._new_incarnation(kind, index)
-                    self._supervisor.started(worker, now)
-        else:
-            self._asked_to_stop |= {spec.name for spec in self._specs.values()}
-            self._specs.clear()
-        self._launcher.apply({spec.name: spec for spec in self._specs.values()})
+        now, wanted = time.monotonic(), self._wanted()
+        for worker in [w for w in self._specs if w not in {f"{k}-{i}" for k, i in wanted}]:
+            self._asked_to_stop.add(self._specs.pop(worker).name)
+        for kind, index in wanted:
+            worker = f"{kind}-{index}"
+            if worker in self._specs or self._lives(worker):
+                continue
+            if self._supervisor.may_start(worker, now):
+                self._specs[worker] = self._new_incarnation(kind, index)
+                self._supervisor.started(worker, now)
+        self.launcher.apply({spec.name: spec for spec in self._specs.values()})
 
     def _lives(self, worker: str) -> bool:
         """Whether an incarnation of it, told to stop, is still at it: there is never a second."""
         return any(name.rpartition(".")[0] == worker for name in self._started)
 
     def _wanted(self) -> list[tuple[str, int]]:
+        """The workers that should live; those of a paused run stay, and wait."""
+        state = self.state
+        if self._leaving or state.desired not in (RUNNING, PAUSED):
+            return []
         if self.config.launcher == "inline":
             return [("inline", 0)]
-        wanted = [("learner", 0), *(("actor", i) for i in range(self.config.actors.count))]
-        return [(kind, i) for kind, i in wanted if f"{kind}-{i}" not in self._elsewhere]
+        learners = [("learner", i) for i in range(state.learners)]
+        actors = [("actor", i) for i in range(state.actors_wanted)]
+        return [(k, i) for k, i in learners + actors if f"{k}-{i}" not in self._elsewhere]
 
     def _new_incarnation(self, kind: str, index: int) -> WorkerSpec:
         known = self.state.workers.get(f"{kind}-{index}")
@@ -132,7 +217,7 @@ class Controller:
         return WorkerSpec(kind, index, incarnation, argv, environment)
 
     def _observe(self) -> None:
-        for name, seen in self._launcher.observe().items():
+        for name, seen in self.launcher.observe().items():
             kind, _, rest = name.partition("-")
             index, incarnation = (int(part) for part in rest.split("."))
             if name not in self._started:
@@ -153,7 +238,7 @@ class Controller:
         if seen.code == FENCED:
             self._elsewhere.add(worker)
             self._specs.pop(worker, None)
-        stopped = name in self._asked_to_stop or self.state.desired != RUNNING
+        stopped = name in self._asked_to_stop or self.state.desired not in (RUNNING, PAUSED)
         expected = stopped or worker in self._elsewhere
         self.home.record(
             WorkerExited(
@@ -188,26 +273,26 @@ class Controller:
 
     def _trained_steps(self) -> int:
         """A sign of progress: how much experience was ever published."""
-        if self._bus is None:
+        if self.bus is None:
             return self.state.env_steps
-        newest = self._bus.newest_headers(EXPERIENCES).values()
+        newest = self.bus.newest_headers(EXPERIENCES).values()
         return sum(int(headers.get("steps_total", 0)) for headers in newest)
 
     def _bury_the_dead(self) -> None:
         """No actor of an earlier owner lives: say so, so that no credit waits for one."""
-        if self._bus is None or self.config.launcher == "inline":
+        if self.bus is None or self.config.launcher == "inline":
             return
-        for actor, headers in self._bus.newest_headers(EXPERIENCES).items():
-            if actor.startswith(LEARNER_KEY):
+        for actor, headers in self.bus.newest_headers(EXPERIENCES).items():
+            if actor.startswith(LEARNER_KEY) or actor == ORDERS_KEY:
                 continue
             supervised = ActorId.parse(actor).ordinal < JOINED_FROM
             if supervised and headers.get("kind") != "left":
                 self._announce_left(actor)
 
     def _announce_left(self, actor: str) -> None:
-        if self._bus is None:
+        if self.bus is None:
             return
-        newest = self._bus.newest_headers(EXPERIENCES).get(actor, {})
+        newest = self.bus.newest_headers(EXPERIENCES).get(actor, {})
         headers = {"kind": "left", "steps": "0", "steps_total": newest.get("steps_total", "0")}
         payload = encode_json(ActorLeft(actor=actor))
-        self._bus.publish([Outgoing(EXPERIENCES, payload, actor, headers)])
+        self.bus.publish([Outgoing(EXPERIENCES, payload, actor, headers)])

@@ -13,26 +13,27 @@ import os
 import re
 import secrets
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from rookery.bus import EARLIEST, Bus, Outgoing, Subscription
+from rookery.bus import Bus, Outgoing
 from rookery.bus.open import kafka_bus
 from rookery.config import KafkaBusConfig, RunConfig
 from rookery.configure import validate
-from rookery.control.run_state import DELETED, RunState, apply, why_not
-from rookery.errors import BusError, BusUnmade, InputError, MessageError, UnknownName
+from rookery.control.run_log import RunLog
+from rookery.control.run_state import DELETED, RunState
+from rookery.control.settings import FILE, Settings
+from rookery.control.signing import KEY_VARIABLE, SIGNATURE, Key, key_path, load_key
+from rookery.errors import BusError, BusUnmade, InputError, UnknownName
 from rookery.messages import (
     COMMANDS,
     EVENTS,
     EXPERIENCES,
     Command,
-    CommandAccepted,
-    CommandRejected,
     CreateRun,
     Event,
-    decode_json,
     encode_json,
 )
 from rookery.spaces import EnvironmentSpec, spec_from_json, spec_to_json
@@ -49,6 +50,9 @@ class Home:
     def __init__(self, path: Path, cluster: KafkaSettings | None = None) -> None:
         self.path, self.cluster = path, cluster
         self._control: Bus | None = None
+        self._key: Key | None = None
+        self._settings: Settings | None = None
+        self._strangers: set[str] = set()  # runs that others than the key's owner asked for
         self._log: RunLog | None = None
         self._lock = threading.Lock()
 
@@ -78,7 +82,7 @@ class Home:
         from rookery.bus.sqlite import SqliteBus
 
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
             return SqliteBus(self.path / "control.sqlite")
         except (OSError, BusError) as error:
             reason = getattr(error, "strerror", None) or error
@@ -97,8 +101,35 @@ class Home:
 
     # --- the log ---------------------------------------------------------------------------------
 
-    def send(self, command: Command) -> None:
-        self.control.publish([Outgoing(COMMANDS, encode_json(command), key=command.run)])
+    def send(self, *commands: Command) -> None:
+        """Append the commands, signed."""
+        self.control.publish([self._signed(command) for command in commands])
+
+    def _signed(self, command: Command) -> Outgoing:
+        payload = encode_json(command)
+        headers = {SIGNATURE: self.signing_key().sign(COMMANDS, command.run, payload)}
+        return Outgoing(COMMANDS, payload, command.run, headers)
+
+    def signing_key(self) -> Key:
+        key = load_key(self.path, make=True)
+        assert key is not None
+        return key
+
+    def trusts(self, topic: str, run: str, payload: bytes, headers: Mapping[str, str]) -> bool:
+        """Whether a message was signed with this home's key, or everybody on the bus is trusted."""
+        if self._key is None:
+            self._key = load_key(self.path, make=False)
+        signature = headers.get(SIGNATURE)
+        if signature and self._key and self._key.signed(signature, topic, run, payload):
+            return True
+        return self.settings.trust_bus
+
+    @property
+    def settings(self) -> Settings:
+        """What the owner of this home has set; read when first asked for."""
+        if self._settings is None:
+            self._settings = Settings.load(self.path)
+        return self._settings
 
     def record(self, *events: Event) -> None:
         self.control.publish([Outgoing(EVENTS, encode_json(e), key=e.run) for e in events])
@@ -108,8 +139,7 @@ class Home:
     ) -> str:
         """Append CreateRun under a fresh id, and return the id."""
         run = run or new_run_id(config.environment.id)
-        content = {"config": config.model_dump(mode="json"), "spec": spec_to_json(spec)}
-        self.send(CreateRun(run=run, config=content, author=author))
+        self.send(CreateRun(run=run, config=content(config, spec), author=author))
         return run
 
     def state(self, run: str) -> RunState:
@@ -124,7 +154,7 @@ class Home:
         if self.cluster is None:
             log = RunLog(self, only)
             log.read()
-            found = log.states
+            found, self._strangers = log.states, {command.run for command in log.unsigned}
         else:
             found = self._followed()
         return {run: state for run, state in found.items() if state.desired != DELETED}
@@ -135,6 +165,7 @@ class Home:
             if self._log is None:
                 self._log = RunLog(self)
             self._log.read()
+            self._strangers = {command.run for command in self._log.unsigned}
             return dict(self._log.states)
 
     def find(self, name: str) -> str:
@@ -154,12 +185,18 @@ class Home:
         if matches:
             shown = ", ".join(matches[:5])
             raise InputError(f"run {name!r} is ambiguous: it could be {shown}; give more letters")
+        if any(run.startswith(name) for run in self._strangers):
+            raise InputError(
+                f"run {name} was created with another key than {key_path(self.path)}: name the key "
+                f"of the machine that made it in {KEY_VARIABLE}, or set trust_bus in {FILE}"
+            )
         raise UnknownName("run", name, runs, "Run `rookery runs list`.")
 
     # --- a run's own things ----------------------------------------------------------------------
 
     def config(self, state: RunState) -> RunConfig:
-        return validate(state.config["config"])
+        found = state.config.get("config")
+        return validate(found if isinstance(found, dict) else {})
 
     def spec(self, state: RunState) -> EnvironmentSpec:
         return spec_from_json(state.config["spec"])
@@ -179,7 +216,7 @@ class Home:
             return MemoryBus(limits)
         from rookery.bus.sqlite import SqliteBus
 
-        self.run_dir(run).mkdir(parents=True, exist_ok=True)
+        self.run_dir(run).mkdir(parents=True, exist_ok=True, mode=0o700)
         return SqliteBus(self.bus_path(run), limits)
 
     def _run_topics(
@@ -219,20 +256,25 @@ class Home:
     # --- the lease -------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def lease(self, run: str) -> Iterator[bool]:
-        """True while this process owns the run; False if another does.
+    def lease(self, run: str, patience_s: float = 0.0) -> Iterator[bool]:
+        """True while this process owns the run; False if another does."""
+        lease = self.take_lease(run)
+        deadline = time.monotonic() + patience_s
+        while lease is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+            lease = self.take_lease(run)
+        if lease is None:
+            yield False
+            return
+        with lease:
+            yield True
+
+    def take_lease(self, run: str) -> BinaryIO | None:
+        """The run's lease, until it is closed; None if another has it.
 
         A lock on a file: the system gives it back when its holder dies, however it dies.
         """
-        directory = self.run_dir(run)
-        directory.mkdir(parents=True, exist_ok=True)
-        with open(directory / "owner.lock", "a+b") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-                return
-            yield True
+        return take_lock(self.run_dir(run) / "owner.lock")
 
     def is_owned(self, run: str) -> bool:
         path = self.run_dir(run) / "owner.lock"
@@ -246,60 +288,21 @@ class Home:
         return False
 
 
-class RunLog:
-    """Follows the control log, of one run or of all, and folds it."""
+def take_lock(path: Path) -> BinaryIO | None:
+    """A lock on a file until it is closed or its holder dies; None if another has it."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    file = open(path, "a+b")  # noqa: SIM115 closed by whoever gives the lock back
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return None
+    return file
 
-    def __init__(
-        self,
-        home: Home,
-        only: str | None = None,
-        skipped: Callable[[str], None] = lambda line: None,
-    ) -> None:
-        """`skipped` is told of messages that are none, in one line each."""
-        self.states: dict[str, RunState] = {}
-        self._skipped = skipped
-        self._home, self._only = home, only
-        self._topics: list[tuple[Subscription, object]] = [
-            (home.control.subscribe(COMMANDS, EARLIEST), Command),
-            (home.control.subscribe(EVENTS, EARLIEST), Event),
-        ]
 
-    def read(self) -> list[Command | Event]:
-        """Fold what is new and return it, in the order of time; commands before their answers."""
-        fresh: list[tuple[float, int, int, Command | Event]] = []
-        for rank, (subscription, kind) in enumerate(self._topics):
-            while records := subscription.poll(0.0, limit=1024):
-                for record in records:
-                    if self._only is not None and record.key != self._only:
-                        continue
-                    try:
-                        message: Command | Event = decode_json(record.payload, kind)
-                    except MessageError as error:
-                        self._skipped(f"{record.topic} offset {record.offset}: skipped: {error}")
-                        continue
-                    fresh.append((record.time_s, rank, record.offset, message))
-        fresh.sort(key=lambda item: item[:3])
-        messages = [message for *_, message in fresh]
-        for message in messages:
-            state = apply(self.states.get(message.run), message)
-            if state is not None:
-                self.states[message.run] = state
-        return messages
-
-    def answer(self, run: str) -> None:
-        """Judge the commands that wait, as the owner of the run; each is answered once."""
-        state = self.states.get(run)
-        while state is not None and state.commands:
-            command = next(iter(state.commands.values()))
-            why = why_not(state, command)
-            event: Event
-            if why is None:
-                event = CommandAccepted(run=run, command=command.id)
-            else:
-                event = CommandRejected(run=run, command=command.id, why=why)
-            self._home.record(event)
-            self.read()
-            state = self.states.get(run)
+def content(config: RunConfig, spec: EnvironmentSpec) -> dict[str, Any]:
+    """What CreateRun holds."""
+    return {"config": config.model_dump(mode="json"), "spec": spec_to_json(spec)}
 
 
 def new_run_id(environment: str) -> str:

@@ -3,18 +3,20 @@
     state = None
     for message in log: state = apply(state, message)
 
-A command is first judged (`why_not`) by the controller that owns the run, whose CommandAccepted or
-CommandRejected event makes it count; a command id that was answered before is not judged again.
+A command waits in `commands` until the controller that owns the run has judged it (`why_not`) and
+said so: its CommandAccepted event makes the command count, CommandRejected does not. A command id
+that was answered before, or waits already, is nothing new. ALLOWED is the transition table.
 """
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
+from rookery.hyperparameters import combined, why_not_set
 from rookery.messages import (
-    ChangeSeats,
+    JOINED_FROM,
     CheckpointDamaged,
     CheckpointSaved,
     Command,
@@ -22,9 +24,22 @@ from rookery.messages import (
     CommandRejected,
     CreateRun,
     DeleteRun,
+    Evaluate,
     Event,
+    Job,
+    JobDone,
+    LearnerOrders,
+    Origin,
+    PauseRun,
+    PlayMatch,
+    ResumeRun,
     RunEnded,
     RunOwned,
+    SaveCheckpoint,
+    ScaleActors,
+    ScaleLearner,
+    SetHyperparameters,
+    SetSeatMap,
     StartRun,
     StopRun,
     WorkerExited,
@@ -35,14 +50,22 @@ from rookery.messages import (
 
 _S = TypeVar("_S", bound=msgspec.Struct)
 
-RUNNING, STOPPED, DELETED = "running", "stopped", "deleted"
+RUNNING, PAUSED, STOPPED, DELETED = "running", "paused", "stopped", "deleted"
+ACTIVE = ("queued", "running", "paused")  # statuses of a run that has not ended
+ENDED = ("solved", "finished", "limited", "stopped", "failed")
+
+_ANY_TIME = (SetSeatMap, SetHyperparameters, ScaleActors, ScaleLearner, Evaluate, PlayMatch)
+_LIVE = (StartRun, PauseRun, ResumeRun, StopRun, SaveCheckpoint)
 
 # desired state -> commands that make sense in it; anything else is rejected
-_ALLOWED: dict[str, tuple[type, ...]] = {
-    STOPPED: (StartRun, StopRun, DeleteRun, ChangeSeats),
-    RUNNING: (StartRun, StopRun, ChangeSeats),
+ALLOWED: dict[str, tuple[type, ...]] = {
+    STOPPED: (CreateRun, StartRun, ResumeRun, StopRun, DeleteRun, *_ANY_TIME),
+    RUNNING: (*_LIVE, *_ANY_TIME),
+    PAUSED: (*_LIVE, *_ANY_TIME),
     DELETED: (),
 }
+_ONE_PROCESS = (ScaleActors, ScaleLearner)  # not for launcher=inline
+_BY_BUS = (PauseRun, SetHyperparameters, SetSeatMap, SaveCheckpoint)  # not for bus.kind=memory
 
 
 class WorkerState(msgspec.Struct, frozen=True):
@@ -69,10 +92,16 @@ class RunState(msgspec.Struct, frozen=True):
     id: str
     config: dict[str, Any]
     created_s: float
+    created_by: str = ""  # id of the command
+    origin: Origin = "local"
     desired: str = STOPPED
-    status: str = "created"  # created, running, solved, finished, limited, stopped, failed, deleted
+    status: str = "created"  # then queued, running, paused; solved, finished, limited, stopped,
+    # failed; deleted
     reason: str = ""
     owner_pid: int | None = None
+    owned_by: str = ""  # terminal or server; empty: nobody ever carried it
+    start_asked: bool = False  # since it was last owned
+    queued_s: float = 0.0  # when it was last asked to start
     workers: dict[str, WorkerState] = {}  # "actor-0" -> state
     checkpoint: str | None = None
     env_steps: int = 0
@@ -81,72 +110,176 @@ class RunState(msgspec.Struct, frozen=True):
     answered: frozenset[str] = frozenset()
     seats: dict[str, Any] | None = None  # as they were changed, if ever
     seats_revision: int = 0
+    seats_origin: Origin = "local"
+    actors: int | None = None  # as scaled; None: as the config says
+    learners: int = 1
+    hyperparameters: dict[str, float] = {}  # as set, by config key
+    checkpoints: int = 0  # how many were asked for
+    orders_revision: int = 0
+    jobs: dict[str, Job] = {}  # accepted and not done, by command
+
+    @property
+    def actors_wanted(self) -> int:
+        return self._actors_config("count", 1) if self.actors is None else self.actors
+
+    @property
+    def max_actors(self) -> int:
+        """How many actors a command may ask for."""
+        return max(self._actors_config("count", 1), self._actors_config("max_count", 16))
+
+    def _actors_config(self, key: str, otherwise: int) -> int:
+        found = _part(_part(self.config, "config"), "actors").get(key)
+        return found if isinstance(found, int) else otherwise
+
+    @property
+    def orders(self) -> LearnerOrders:
+        return LearnerOrders(
+            revision=self.orders_revision,
+            paused=self.desired == PAUSED,
+            hyperparameters=self.hyperparameters,
+            checkpoints=self.checkpoints,
+        )
 
 
 def apply(state: RunState | None, message: Command | Event) -> RunState | None:
     """The state after one more message of its log; messages before CreateRun are ignored."""
-    if isinstance(message, CreateRun):
-        if state is not None:
-            return state
-        return RunState(
-            message.run, message.config, message.time_s, answered=frozenset([message.id])
-        )
     if state is None:
-        return None
+        if not isinstance(message, CreateRun):
+            return None
+        state = RunState(
+            message.run,
+            message.config,
+            message.time_s,
+            created_by=message.id,
+            origin=message.origin,
+        )
+    if isinstance(message, get_args(Command)):
+        if message.id in state.answered or message.id in state.commands:
+            return state
+        return _replace(state, commands={**state.commands, message.id: message})
     match message:
-        case StartRun() | StopRun() | DeleteRun() | ChangeSeats():
-            if message.id in state.answered or message.id in state.commands:
-                return state
-            return _replace(state, commands={**state.commands, message.id: message})
         case CommandAccepted(command=command) | CommandRejected(command=command):
-            waiting = dict(state.commands)
-            asked = waiting.pop(command, None)
-            state = _replace(state, commands=waiting, answered=state.answered | {command})
-            if asked is None or isinstance(message, CommandRejected) or why_not(state, asked):
-                return state
-            return _carry_out(state, asked)
-        case RunOwned(pid=pid):
+            return _answered(state, command, isinstance(message, CommandAccepted), message.time_s)
+        case RunOwned(again=True):
+            return _replace(state, start_asked=False)
+        case RunOwned(pid=pid, by=by):
             workers = {n: _replace(w, running=False) for n, w in state.workers.items()}
-            return _replace(state, owner_pid=pid, workers=workers)
+            return _replace(state, owner_pid=pid, owned_by=by, start_asked=False, workers=workers)
         case WorkerStarting() | WorkerStarted() | WorkerFailed() | WorkerExited():
-            return _with_worker(state, message)
+            state = _with_worker(state, message)
+            works = isinstance(message, WorkerStarting | WorkerStarted)
+            ours = message.index < JOINED_FROM  # not an actor that waits for the run as well
+            begins = works and ours and state.status == "queued"
+            return _replace(state, status="running") if begins else state
         case CheckpointSaved(name=name, env_steps=env_steps):
             return _replace(state, checkpoint=name, env_steps=env_steps)
         case CheckpointDamaged(name=name, why=why):
             return _replace(state, damaged={**state.damaged, name: why})
-        case RunEnded() if state.status != "running":
+        case JobDone(command=command):
+            jobs = {id: job for id, job in state.jobs.items() if id != command}
+            return _replace(state, jobs=jobs)
+        case RunEnded(status=status) if status not in ENDED or state.status not in ACTIVE:
             return state  # the first word counts: a learner told to stop by a failure adds nothing
-        case RunEnded(status="stopped") if state.desired == RUNNING:
+        case RunEnded(status="stopped") if state.desired != STOPPED:
             return state  # said by a learner that was stopped before the run was started again
         case RunEnded(status=status, reason=reason):
-            return _replace(state, status=status, reason=reason, desired=STOPPED)
+            return _desiring(state, STOPPED, status=status, reason=reason)
     return state
 
 
 def why_not(state: RunState | None, command: Command) -> str | None:
     """Why a command cannot be carried out now; None if it can."""
-    if isinstance(command, CreateRun):
-        return None if state is None else f"run {command.run} exists already"
     if state is None:
-        return f"there is no run {command.run}"
-    if isinstance(command, _ALLOWED[state.desired]):
-        return None
+        return None if isinstance(command, CreateRun) else f"there is no run {command.run}"
+    run = command.run
     if state.desired == DELETED:
-        return f"run {command.run} was deleted"
-    return f"run {command.run} is running: stop it first"
-
-
-def _carry_out(state: RunState, command: Command) -> RunState:
+        return f"run {run} was deleted"
+    if isinstance(command, CreateRun):
+        if command.id != state.created_by:
+            return f"run {run} exists already"
+        return why_not_set(command.config, {})
+    if not isinstance(command, ALLOWED[state.desired]):
+        if state.desired == STOPPED:
+            return f"run {run} does not run: start it first"
+        return f"run {run} is {state.desired}: stop it first"
+    config = _part(state.config, "config")
+    if isinstance(command, _ONE_PROCESS) and config.get("launcher") == "inline":
+        return f"run {run} plays and trains in one process: launcher=inline cannot be scaled"
+    if isinstance(command, _BY_BUS) and _part(config, "bus").get("kind") == "memory":
+        return f"run {run} keeps its bus in memory, where nobody can reach it: use bus.kind=sqlite"
     match command:
-        case StartRun() if state.desired != RUNNING:
-            return _replace(state, desired=RUNNING, status="running", reason="")
+        case ScaleActors(count=count) if count > state.max_actors:
+            return f"{count} actors are above the limit of {state.max_actors}: actors.max_count"
+        case SetHyperparameters(values=values):
+            return why_not_set(state.config, combined(state.hyperparameters, values))
+    return None
+
+
+def _answered(state: RunState, command: str, accepted: bool, now: float) -> RunState:
+    waiting = dict(state.commands)
+    asked = waiting.pop(command, None)
+    after = _replace(state, commands=waiting, answered=state.answered | {command})
+    if asked is None:
+        return after
+    if isinstance(asked, CreateRun):
+        refused = asked.id == state.created_by and not accepted
+        return _desiring(after, DELETED, status="deleted") if refused else after
+    if accepted and why_not(state, asked) is None:
+        return _carry_out(after, asked, now)
+    return after
+
+
+def _carry_out(state: RunState, command: Command, now: float) -> RunState:
+    match command:
+        case StartRun() | ResumeRun():
+            return _started(_replace(state, start_asked=True), now)
+        case PauseRun():
+            return _desiring(state, PAUSED, status="paused")
+        case StopRun() if state.desired == PAUSED:
+            return _desiring(state, STOPPED, status=_not_held(state))
         case StopRun():
-            return _replace(state, desired=STOPPED)
+            return _desiring(state, STOPPED)
         case DeleteRun():
-            return _replace(state, desired=DELETED, status="deleted")
-        case ChangeSeats(seats=seats):
-            return _replace(state, seats=seats, seats_revision=state.seats_revision + 1)
+            return _replace(state, desired=DELETED, status="deleted", jobs={})
+        case SetSeatMap(seats=seats, origin=origin):
+            revision = state.seats_revision + 1
+            return _replace(state, seats=seats, seats_revision=revision, seats_origin=origin)
+        case ScaleActors(count=count):
+            return _replace(state, actors=count)
+        case ScaleLearner(count=count):
+            return _replace(state, learners=count)
+        case SetHyperparameters(values=values):
+            return _ordered(
+                _replace(state, hyperparameters=combined(state.hyperparameters, values))
+            )
+        case SaveCheckpoint():
+            return _ordered(_replace(state, checkpoints=state.checkpoints + 1))
+        case Evaluate() | PlayMatch():
+            return _replace(state, jobs={**state.jobs, command.id: command})
     return state
+
+
+def _started(state: RunState, now: float) -> RunState:
+    if state.desired == RUNNING:
+        return state
+    return _desiring(state, RUNNING, status=_not_held(state), reason="", queued_s=now)
+
+
+def _not_held(state: RunState) -> str:
+    """Running with workers that are there, as they are after a pause or before a stop took hold."""
+    at_work = any(w.running and w.index < JOINED_FROM for w in state.workers.values())
+    return "running" if at_work and state.status in ACTIVE else "queued"
+
+
+def _desiring(state: RunState, desired: str, **changes: Any) -> RunState:
+    """Another desired state; the learner is told where it has to hold, or no longer."""
+    after = _replace(state, desired=desired, **changes)
+    return _ordered(after) if after.orders.paused != state.orders.paused else after
+
+
+def _ordered(state: RunState) -> RunState:
+    """Something that the learner has to be told."""
+    return _replace(state, orders_revision=state.orders_revision + 1)
 
 
 def _with_worker(
@@ -176,6 +309,12 @@ def _with_worker(
             if died and worker.last_error is None:
                 worker = _replace(worker, last_error=exit_text(event.code))
     return _replace(state, workers={**state.workers, name: worker})
+
+
+def _part(config: Any, key: str) -> dict[str, Any]:
+    """A part of a config that nobody has judged yet."""
+    found = config.get(key) if isinstance(config, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
 def exit_text(code: int) -> str:

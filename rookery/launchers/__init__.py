@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 FENCED = 75  # exit code of a learner whose run another one took over
+NICENESS = "ROOKERY_NICENESS"  # how far a worker steps back behind its server; nothing: not at all
 LIFELINE = "ROOKERY_LIFELINE"  # "stdin": the worker ends when its standard input closes
 
 # A second thread makes small matrices slower and takes the core of another worker.

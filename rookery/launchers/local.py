@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rookery.launchers import LIFELINE, Observed, WorkerSpec
+from rookery.launchers import LIFELINE, NICENESS, Observed, WorkerSpec
 from rookery.launchers.standby import Standby
 
-GRACE_S = {"learner": 60.0, "actor": 5.0}
+GRACE_S = {"learner": 60.0, "inline": 60.0, "actor": 5.0}
 
 
 @dataclass
@@ -28,8 +28,9 @@ class _Child:
 
 
 class LocalLauncher:
-    def __init__(self, log_dir: Path, standby: Standby | None = None) -> None:
-        self._log_dir = log_dir
+    def __init__(self, log_dir: Path, standby: Standby | None = None, niceness: int = 0) -> None:
+        """`niceness`: how far workers step back behind whoever answers people."""
+        self._log_dir, self._niceness = log_dir, niceness
         self._standby = standby  # becomes the first learner
         self._children: dict[str, _Child] = {}
 
@@ -80,7 +81,12 @@ class LocalLauncher:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, **spec.environment, LIFELINE: "stdin"},
+                env={
+                    **os.environ,
+                    **spec.environment,
+                    LIFELINE: "stdin",
+                    NICENESS: str(self._niceness),
+                },
                 start_new_session=True,  # Ctrl-C in the terminal is the controller's to handle
             )
 

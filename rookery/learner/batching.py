@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from rookery.bus import Bus, Position, Record
 from rookery.codec import Fragment, FragmentHeader, decode_fragment
-from rookery.errors import LearnerFenced, MessageError, StalenessError
+from rookery.errors import BusError, LearnerFenced, MessageError, StalenessError
 from rookery.learner.credits import CreditBook
 from rookery.learner.ledger import Ledger
 from rookery.learner.pulse import Pulse
@@ -21,12 +21,14 @@ from rookery.messages import (
     ActorJoined,
     ActorLeft,
     LearnerClaimed,
+    LearnerOrders,
     WeightsVersion,
     decode_json,
 )
 
 logger = logging.getLogger(__name__)
 
+NO_ORDERS = LearnerOrders(revision=0, paused=False, hyperparameters={}, checkpoints=0)
 ABANDONED = "abandoned"  # played with weights that a learner restart took back
 UNCREDITED = "uncredited"  # no credit of this learner stands for it, and there is no room
 LOOK_AGAIN_S = 2.0  # without anything received, before the log is asked whether it lost something
@@ -94,7 +96,11 @@ class Inbox:
         received: Sequence[tuple[bytes, Fragment]],
         wait_s: float,
         trains_abandoned: bool,
+        orders: LearnerOrders = NO_ORDERS,
+        trusted: Callable[[Record], bool] = lambda record: True,
     ) -> None:
+        self.orders = orders  # the newest
+        self._trusted = trusted  # of a record that nobody but a controller may write
         self.book, self.ledger, self.branch = book, ledger, branch
         self.book.restart()
         self.generation = max(branch.starts)
@@ -103,6 +109,7 @@ class Inbox:
         self._look_again = time.monotonic() + LOOK_AGAIN_S
         self.lag_max = 0
         self.pulse = Pulse(lambda: bus.trouble is not None)
+        self._bus = bus
         self._subscription = bus.subscribe(EXPERIENCES, position)
         self._wait_s = wait_s
         self._trains_abandoned = trains_abandoned
@@ -110,6 +117,13 @@ class Inbox:
     @property
     def position(self) -> Position:
         return self._subscription.position()
+
+    def unread(self) -> int | None:
+        """How many messages wait on the bus; None while it cannot be asked."""
+        try:
+            return None if self._bus.trouble is not None else self._subscription.lag()
+        except BusError:
+            return None
 
     @property
     def pending_steps(self) -> int:
@@ -146,7 +160,7 @@ class Inbox:
     def batch(self, now: int) -> list[Turn] | None:
         """F turns for update `now`, earliest deadline first; None while it has to wait."""
         count = self.book.fragments_per_batch
-        if len(self.pending) < count:
+        if self.orders.paused or len(self.pending) < count:
             return None
         self.pending.sort(key=self._deadline)  # stable: arrival breaks ties
         rest = [self._deadline(turn) for turn in self.pending[count:]]
@@ -200,6 +214,9 @@ class Inbox:
             self.book.join(joined.actor, joined.next_turn)
             self.pulse.expect(joined.actor, joined.heartbeat_s)
             return True
+        if kind == "orders":
+            self._heed(record)
+            return False
         self.pulse.heard(record.key)
         if kind == "alive":
             return False
@@ -217,6 +234,13 @@ class Inbox:
         self.bytes_read += len(record.payload)
         self._collect(record.payload, decode_fragment(record.payload), now)
         return False
+
+    def _heed(self, record: Record) -> None:
+        orders = decode_json(record.payload, LearnerOrders)
+        if not self._trusted(record):
+            logger.warning("orders that are not signed were ignored")
+        elif orders.revision > self.orders.revision:
+            self.orders = orders
 
     def _skip(self, record: Record, error: MessageError) -> None:
         self.ledger.damaged += 1

@@ -23,7 +23,7 @@ from rookery.learner.leagues import LeagueState
 from rookery.learner.ledger import Ledger
 from rookery.learner.report import Window
 from rookery.learner.store import CheckpointStore
-from rookery.messages import SCHEMA, WeightsVersion
+from rookery.messages import SCHEMA, WeightsVersion, decoder
 
 MANIFEST = "manifest.json"
 MANIFEST_SHA256 = "manifest.sha256"
@@ -167,7 +167,7 @@ def _read_manifest(files: Mapping[str, bytes]) -> Manifest:
     if files.get(MANIFEST_SHA256) != hashlib.sha256(files[MANIFEST]).hexdigest().encode():
         raise DamagedCheckpoint(f"{MANIFEST} does not match its SHA-256")
     try:
-        manifest = msgspec.json.decode(files[MANIFEST], type=Manifest)
+        manifest: Manifest = decoder(Manifest).decode(files[MANIFEST])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DamagedCheckpoint(f"{MANIFEST} is damaged: {error}") from error
     if manifest.schema != SCHEMA:

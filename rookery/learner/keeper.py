@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rookery.bus import Bus, Outgoing
 from rookery.codec import Arrays
-from rookery.config import RunConfig
+from rookery.config import RunConfig, live_hyperparameters
 from rookery.errors import RookeryError
-from rookery.learner.batching import Inbox
+from rookery.hyperparameters import effective
+from rookery.learner.batching import NO_ORDERS, Inbox
 from rookery.learner.checkpoint import Checkpoint, Manifest, save_checkpoint
 from rookery.learner.leagues import Leagues
 from rookery.learner.loop import Updated
@@ -27,8 +29,11 @@ from rookery.messages import (
     METRICS_ACTORS,
     METRICS_TRAINING,
     CheckpointSaved,
+    Event,
+    HyperparametersChanged,
     LedgerSummary,
     RunEnded,
+    TrainingHeld,
     encode_json,
 )
 
@@ -59,6 +64,8 @@ class Keeper:
         self._checkpoint_due = time.monotonic() + config.checkpoint.interval_s
         self._bytes_at_checkpoint = 0
         self._saved_name = ""
+        self._heeded = NO_ORDERS
+        self.heed()
 
     def progress(self) -> float:
         """How much of the run is done, by its steps or its minutes; 0 where there is no limit."""
@@ -77,6 +84,34 @@ class Keeper:
             self._metrics_due = now + min(1.0, max(0.25, self.report.train_s / 2000))
             self.publish_metrics()
 
+    def heed(self) -> list[Event]:
+        """Do what the newest orders say; returns what came of it."""
+        orders, before = self.inbox.orders, self._heeded
+        if orders.revision == before.revision:
+            return []
+        self._heeded = orders
+        events: list[Event] = []
+        where: dict[str, Any] = {
+            "run": self.report.run,
+            "update": self.post.number + 1,
+            "env_steps": self.inbox.ledger.trained,
+        }
+        if orders.hyperparameters != before.hyperparameters:
+            self._set(orders.hyperparameters)
+            events.append(HyperparametersChanged(values=orders.hyperparameters, **where))
+        if orders.paused != before.paused:
+            self.report.hold(orders.paused)
+            events.append(TrainingHeld(held=orders.paused, **where))
+        if orders.checkpoints > before.checkpoints or orders.paused:
+            self._checkpoint_due = time.monotonic()
+        return events
+
+    def _set(self, values: Mapping[str, float]) -> None:
+        """The next update takes them as arguments: nothing is compiled anew."""
+        policies = effective(self._config, values).all_policies
+        for name in self.trainer.hyper:
+            self.trainer.hyper[name] = live_hyperparameters(policies[name].algorithm)
+
     def publish_metrics(self) -> None:
         metrics = self.report.metrics(
             self.post.version,
@@ -84,6 +119,7 @@ class Keeper:
             self.ledger_summary(),
             self.inbox.lag_max,
             self._leagues.metrics() if self._leagues is not None else None,
+            self.inbox.unread(),
         )
         self._bus.publish([Outgoing(METRICS_TRAINING, encode_json(metrics), key=metrics.run)])
 

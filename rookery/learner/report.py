@@ -56,6 +56,12 @@ class Pace:
         else:
             self._steps += steps
 
+    def shift(self, seconds: float) -> None:
+        """Time that did not count."""
+        if self._since is not None:
+            self._since += seconds
+            self._last += seconds
+
     def read(self, now: float) -> float:
         if self._since is None:
             return 0.0
@@ -84,6 +90,7 @@ class Report:
         self._interval: list[Updated] = []
         self._values: dict[str, dict[str, float | None]] = {}
         self._pace = Pace()
+        self._held_since: float | None = None
 
     def begin(self) -> None:
         """The first environment step of this life: credits were granted, actors play."""
@@ -104,10 +111,26 @@ class Report:
         self._pace.note(steps, now)
         self._interval.append(updated)
 
+    def hold(self, held: bool) -> None:
+        """A pause is no time of training."""
+        now = time.monotonic()
+        if held:
+            self._held_since = now
+        elif self._held_since is not None:
+            away, self._held_since = now - self._held_since, None
+            self._began = self._began + away if self._began is not None else None
+            if self._steady_since is not None:
+                self._steady_since += away
+                self._steady_last += away
+            self._pace.shift(away)
+
     @property
     def train_s(self) -> float:
         """Since the first environment step, over all lives of the run."""
-        return self._earlier_s + (time.monotonic() - self._began if self._began else 0.0)
+        if self._began is None:
+            return self._earlier_s
+        now = time.monotonic() if self._held_since is None else self._held_since
+        return self._earlier_s + max(0.0, now - self._began)
 
     @property
     def steps_per_s(self) -> float:
@@ -130,6 +153,7 @@ class Report:
         ledger: LedgerSummary,
         lag_max: int,
         league: LeagueMetrics | None = None,
+        bus_lag: int | None = None,
     ) -> TrainingMetrics:
         updates, self._interval = self._interval, []
         lags = [lag for u in updates for lag in u.lags]
@@ -153,6 +177,7 @@ class Report:
             mean_length_100=_mean(e.length for e in first.episodes),
             lag_mean=_mean(lags) or 0.0,
             lag_max=lag_max,
+            bus_lag=bus_lag,
             ledger=ledger,
             values={**self._values.get(self.first, {}), "learning_rate": learning_rate},
             policies=self._policies() if self._seats > 1 else {},

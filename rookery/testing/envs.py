@@ -203,6 +203,21 @@ class HangingEnv(CountingEnv):
         return super().step(action)
 
 
+class PacedEnv(CountingEnv):
+    """Takes its time: at most `1 / step_s` steps a second, whatever the machine could do."""
+
+    def __init__(self, step_s: float = 0.001, length: int = 50) -> None:
+        super().__init__(length)
+        self._step_s, self._due = step_s, 0.0
+
+    def step(self, action: np.int64) -> Step:
+        now = time.monotonic()
+        self._due = max(self._due, now - 1.0) + self._step_s
+        if self._due > now:
+            time.sleep(self._due - now)
+        return super().step(action)
+
+
 class ContinuousBandit(gymnasium.Env[np.ndarray, np.ndarray]):
     """One step an episode: the reward is minus the squared distance of the action to a target."""
 

@@ -76,6 +76,7 @@ def watch_directory(running: Started, until_s: float) -> int:
     return largest
 
 
+@pytest.mark.soak
 def test_the_directory_stays_below_its_bound(cli: Cli) -> None:
     running = cli.start(*RUN, "--minutes", 1)
     largest = watch_directory(running, 8)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rookery.control.signing import KEY_VARIABLE, key_path
 from rookery.messages import EXPERIENCES
 from rookery.testing.kafka_broker import Cluster
 
@@ -78,7 +79,8 @@ def test_a_run_waits_for_a_broker_that_is_away_for_long(
 def joined(cli: Cli, kind: str, run: str, where: Path) -> subprocess.Popen[bytes]:
     """A worker that joins a run from a machine that has none of its files, but for checkpoints."""
     where.mkdir(exist_ok=True)
-    environment = {**cli.environment, "ROOKERY_HOME": str(where)}
+    key = str(key_path(cli.home.path))
+    environment = {**cli.environment, "ROOKERY_HOME": str(where), KEY_VARIABLE: key}
     argv = [sys.executable, "-m", "rookery", kind, run]
     with open(where / "log", "wb") as log:
         return subprocess.Popen(argv, env=environment, stdout=log, stderr=log, cwd=where)

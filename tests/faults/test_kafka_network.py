@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+from rookery.control.signing import KEY_VARIABLE, key_path
 from rookery.testing.kafka_broker import Cluster
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ def test_an_actor_on_another_host_is_cut_off_and_comes_back(
             **cli.environment,
             "ROOKERY_HOME": str(away),
             "ROOKERY_BUS": f"kafka://{cluster.also_servers}",
+            KEY_VARIABLE: str(key_path(cli.home.path)),
         }
         argv = host.command(sys.executable, "-m", "rookery", "actor", running.run)
         with open(away / "log", "wb") as log:

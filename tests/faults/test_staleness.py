@@ -29,7 +29,9 @@ def lags(cli: Cli, actors: int, bound: int, steps: int, *options: object) -> lis
     return found
 
 
-@pytest.mark.parametrize(("actors", "bound"), [(1, 0), (2, 1), (8, 2)])
+@pytest.mark.parametrize(
+    ("actors", "bound"), [(1, 0), (2, 1), pytest.param(8, 2, marks=pytest.mark.soak)]
+)
 def test_the_lag_stays_within_its_bound(cli: Cli, actors: int, bound: int) -> None:
     lags(cli, actors, bound, 8000)
 

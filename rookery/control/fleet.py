@@ -1,0 +1,198 @@
+"""The fleet: every run that a server carries, under one budget of CPUs.
+
+    fleet = Fleet(home, cpus=2, make_launcher=...)
+    while not stopped: fleet.step()
+    fleet.leave()
+
+A run is taken up when its log asks for something that nobody does: commands without an answer, jobs
+without a result, workers that should live. Runs that another process owns are left to it, and so is
+one whose terminal died, until somebody asks for it to go on. What a server carried when it died it
+takes up again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import time
+from collections.abc import Callable
+from typing import BinaryIO, NamedTuple
+
+from rookery.config import RunConfig
+from rookery.control.controller import Controller
+from rookery.control.home import Home
+from rookery.control.run_log import RunLog
+from rookery.control.run_state import ACTIVE, DELETED, PAUSED, RUNNING, STOPPED, RunState
+from rookery.errors import RookeryError
+from rookery.launchers import Launcher
+from rookery.messages import Command, RunEnded
+
+logger = logging.getLogger(__name__)
+
+MakeLauncher = Callable[[Home, str], Launcher]
+LEAVE_S = 60.0  # that workers have for a last checkpoint
+TICK_S = 0.02
+CALM_TICK_S = 0.1
+CALM_AFTER_S = 2.0
+
+
+class Carried(NamedTuple):
+    """A run under this server's lease."""
+
+    controller: Controller
+    lease: BinaryIO
+
+
+class Fleet:
+    """One thread's: everything here is called by the same one."""
+
+    def __init__(self, home: Home, cpus: int | None, make_launcher: MakeLauncher) -> None:
+        self.home = home
+        self.cpus = cpus or os.cpu_count() or 1
+        self._make_launcher = make_launcher
+        self._log = RunLog(home, None, logger.warning)
+        self._carried: dict[str, Carried] = {}
+        self._queue: list[str] = []
+        self._busy_at = time.monotonic()
+
+    @property
+    def queue(self) -> list[str]:
+        """Runs that wait for CPUs, the next one first."""
+        return list(self._queue)
+
+    @property
+    def pause_s(self) -> float:
+        """How long to wait before the next step: a moment after something happened."""
+        return TICK_S if time.monotonic() - self._busy_at < CALM_AFTER_S else CALM_TICK_S
+
+    def step(self) -> None:
+        """Read the log once, and see to every run that needs it."""
+        if self._log.read():
+            self._busy_at = time.monotonic()
+        self._log.refuse_unsigned(self._nobody_else_answers)
+        for run, state in list(self._log.states.items()):
+            if run not in self._carried and self._needs_us(state):
+                self._take(run, state)
+        for run in list(self._carried):
+            self._guard(run, self._step)
+        self._queue = self._waiting()
+        for run in self.queue:
+            if self._fits(run):
+                self._guard(run, lambda r: self._carried[r].controller.begin("server"))
+                self._queue.remove(run)
+
+    def leave(self) -> None:
+        """Let all workers checkpoint and end; what should run goes on with the next server."""
+        deadline = time.monotonic() + LEAVE_S
+        for run, (controller, _) in list(self._carried.items()):
+            controller.leave()
+            if not controller.begun:
+                self._drop(run)
+        while self._carried and time.monotonic() < deadline:
+            for run in list(self._carried):
+                self._guard(run, self._step)
+            time.sleep(TICK_S)
+        for run in list(self._carried):
+            self._drop(run)
+
+    # --- taking up and letting go ----------------------------------------------------------------
+
+    def _nobody_else_answers(self, command: Command) -> bool:
+        run = command.run
+        return run in self._carried or run not in self._log.states or not self.home.is_owned(run)
+
+    def _needs_us(self, state: RunState) -> bool:
+        if state.commands or state.jobs:
+            return True
+        if state.desired == RUNNING:
+            return _is_ours(state)
+        return state.desired == STOPPED and state.status in ACTIVE and _is_ours(state)
+
+    def _take(self, run: str, state: RunState) -> None:
+        lease = self.home.take_lease(run)
+        if lease is None:
+            return
+        try:
+            config = self.home.config(state)
+            launcher = self._make_launcher(self.home, run)
+            controller = Controller(self.home, run, config, launcher, self._log, logger.warning)
+        except RookeryError as error:
+            self._log.answer(run)  # a config that cannot be read is a reason to reject
+            self._fail(run, error)
+            lease.close()
+            return
+        self._carried[run] = Carried(controller, lease)
+
+    def _step(self, run: str) -> None:
+        controller = self._carried[run].controller
+        done = controller.step()
+        state = controller.state
+        if done and (controller.begun or not self._should_run(state)):
+            self._drop(run)
+
+    def _drop(self, run: str) -> None:
+        carried = self._carried.pop(run)
+        carried.controller.settle()
+        carried.controller.close()
+        if self._log.states[run].desired == DELETED:
+            purge(self.home, run)
+        carried.lease.close()
+
+    def _guard(self, run: str, work: Callable[[str], None]) -> None:
+        """One run's trouble is not another's."""
+        try:
+            work(run)
+        except RookeryError as error:
+            logger.warning("run %s: %s", run, error)
+            self._fail(run, error)
+            if run in self._carried:
+                carried = self._carried.pop(run)
+                carried.controller.close()
+                carried.lease.close()
+
+    def _fail(self, run: str, error: RookeryError) -> None:
+        state = self._log.states.get(run)
+        if state is not None and state.status in ACTIVE:
+            self.home.record(RunEnded(run=run, status="failed", reason=f"controller: {error}"))
+            self._log.read()
+
+    # --- the queue -------------------------------------------------------------------------------
+
+    def _should_run(self, state: RunState) -> bool:
+        return state.desired == RUNNING and _is_ours(state)
+
+    def _waiting(self) -> list[str]:
+        """First asked, first served: those that wait already keep their place."""
+        waiting = {
+            run
+            for run, (controller, _) in self._carried.items()
+            if not controller.begun and self._should_run(controller.state)
+        }
+        kept = [run for run in self._queue if run in waiting]
+        fresh = sorted(waiting - set(kept), key=lambda run: self._log.states[run].queued_s)
+        return kept + fresh
+
+    def _fits(self, run: str) -> bool:
+        """Whether there are CPUs for it; a run larger than the budget gets it all."""
+        controllers = [carried.controller for carried in self._carried.values()]
+        used = sum(cost(c.config, c.state) for c in controllers if c.begun)
+        new = self._carried[run].controller
+        return used == 0 or used + cost(new.config, new.state) <= self.cpus
+
+
+def cost(config: RunConfig, state: RunState) -> int:
+    """How many CPUs a run wants: one for each worker; a paused run wants none."""
+    if state.desired == PAUSED:
+        return 0
+    return 1 if config.launcher == "inline" else state.learners + state.actors_wanted
+
+
+def purge(home: Home, run: str) -> None:
+    """Remove the files of a run that was deleted."""
+    shutil.rmtree(home.run_dir(run), ignore_errors=True)
+
+
+def _is_ours(state: RunState) -> bool:
+    """Not a run whose terminal died, unless somebody asked for it since."""
+    return state.owned_by != "terminal" or state.start_asked

@@ -1,0 +1,76 @@
+"""Signatures of what is said on the control topics, by a key that the home's owner has.
+
+Whoever can write to a bus is not thereby allowed to steer: a command without the signature of the
+key is rejected, unless the home's settings say `trust_bus`. The key is a file that only its owner
+can read, made at first use; machines of one team share it through $ROOKERY_KEY.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import os
+import secrets
+import tempfile
+from pathlib import Path
+
+from rookery.errors import InputError
+
+KEY_VARIABLE = "ROOKERY_KEY"
+SIGNATURE = "signature"  # name of the header
+
+
+class Key:
+    """A shared secret; HMAC-SHA256 over the topic, the run and the payload."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+
+    def __repr__(self) -> str:
+        return "Key(...)"
+
+    def sign(self, topic: str, run: str, payload: bytes) -> str:
+        parts = b"".join(len(p).to_bytes(4, "big") + p for p in (topic.encode(), run.encode()))
+        return hmac.new(self._secret, parts + payload, hashlib.sha256).hexdigest()
+
+    def signed(self, signature: str, topic: str, run: str, payload: bytes) -> bool:
+        return hmac.compare_digest(
+            signature.encode("utf-8", "replace"), self.sign(topic, run, payload).encode()
+        )
+
+
+def key_path(home: Path) -> Path:
+    chosen = os.environ.get(KEY_VARIABLE)
+    return Path(chosen) if chosen else home / "command.key"
+
+
+def load_key(home: Path, make: bool) -> Key | None:
+    """The home's key; made if there is none and `make`, else None."""
+    path = key_path(home)
+    try:
+        text = path.read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        if not make:
+            return None
+        return _make(path)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not a text file"
+        raise InputError(f"cannot read the key of commands {path}: {reason}") from None
+    if len(text) < 32:
+        raise InputError(f"{path} is no key: it is too short; remove it and a new one is made")
+    return Key(text.encode())
+
+
+def _make(path: Path) -> Key:
+    """A new key, whole from the first moment that anybody can see it; the first maker wins."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".key")  # readable by us alone
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secrets.token_hex(32) + "\n")
+        with contextlib.suppress(FileExistsError):
+            os.link(name, path)
+    finally:
+        os.unlink(name)
+    return Key(path.read_text(encoding="ascii").strip().encode())

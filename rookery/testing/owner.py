@@ -1,0 +1,78 @@
+"""An owner without workers: answers the commands of every run of a home, and does nothing else.
+
+    with plane_of(path, settings) as plane: ...
+
+For tests of what stands before the controller: what is asked, judged and said, at no cost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+
+from rookery.control.home import Home
+from rookery.control.run_log import RunLog
+from rookery.control.settings import Settings
+from rookery.server.follower import Follower
+from rookery.server.looking import Looker
+from rookery.server.plane import Plane
+
+TICK_S = 0.005
+CLOSE_S = 10.0
+READY_S = 20.0
+
+
+class StandInOwner:
+    """Judges commands in a thread of its own, as a controller does."""
+
+    def __init__(self, home: Home) -> None:
+        self.queue: list[str] = []  # nobody waits here
+        self._home = home
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="stand-in-owner")
+
+    def __enter__(self) -> StandInOwner:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._over.set()
+        self._thread.join(CLOSE_S)
+        assert not self._thread.is_alive()
+
+    def _run(self) -> None:
+        log = RunLog(self._home)
+        while not self._over.wait(TICK_S):
+            log.read()
+            for run, state in list(log.states.items()):
+                if state.commands:
+                    log.answer(run)
+
+
+@contextlib.contextmanager
+def plane_of(
+    path: Path,
+    settings: Settings | None = None,
+    look: Callable[[Home], Looker] | None = None,
+    owned: bool = True,
+) -> Iterator[Plane]:
+    """The plane of a home that follows its log; `owned`: somebody answers."""
+    home = Home(path)
+    follower = Follower(home, interval_s=TICK_S)
+    follower.start()
+    try:
+        assert follower.ready.wait(READY_S)
+        with StandInOwner(home) if owned else contextlib.nullcontext() as owner:
+            looker = look(home) if look is not None else None
+            yield Plane(home, follower, settings or Settings(), fleet=owner, looker=looker)
+    finally:
+        follower.close()
+        home.close()
