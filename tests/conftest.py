@@ -201,6 +201,51 @@ class Started:
         wait_until(lambda: not self.cli.processes(), "the end of its workers", ORPHAN_GRACE_S)
 
 
+class Served(Started):
+    """A `rookery serve` in the background."""
+
+    def __init__(self, cli: Cli, process: subprocess.Popen[bytes], output: Path) -> None:
+        super().__init__(cli, process, output)
+        self.url = self.token = ""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token}"}
+
+    @property
+    def log(self) -> str:
+        """What it has said on stderr."""
+        return self._output.with_suffix(".err").read_text()
+
+    def is_ready(self) -> bool:
+        import httpx2
+
+        if not self.url:
+            said = self.output.read_text()
+            if not said.endswith("\n"):
+                return False
+            found = json.loads(said)
+            self.url, self.token = found["url"], found["token"]
+        try:
+            return httpx2.get(f"{self.url}/readyz", timeout=5).status_code == 200
+        except httpx2.TransportError:
+            return False
+
+    def api(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
+        """One request, as its owner; returns the answer's JSON, whatever its status."""
+        import httpx2
+
+        found = httpx2.request(
+            method,
+            f"{self.url}/api/v1{path}",
+            json=body,
+            headers={**self.headers, **{k.replace("_", "-"): v for k, v in headers.items()}},
+            timeout=60,
+        )
+        assert found.status_code < 500, found.text
+        return found.json()
+
+
 class Cli:
     """`rookery` with a home of its own, on a cluster if one is named."""
 
@@ -274,6 +319,26 @@ class Cli:
             )
             (started.run,) = fresh
         return started
+
+    def serve(self, *options: object, timeout: float = 60.0) -> Served:
+        """`rookery serve` on a free port, once it is ready."""
+        self._count += 1
+        output = self.home.path.parent / f"server-{self._count}"
+        with (
+            open(output.with_suffix(".out"), "wb") as stdout,
+            open(output.with_suffix(".err"), "wb") as stderr,
+        ):
+            process = subprocess.Popen(
+                self._argv(("serve", "--json", "--port", "0", *options)),
+                env=self.environment,
+                stdout=stdout,
+                stderr=stderr,
+                stdin=subprocess.DEVNULL,
+            )
+        served = Served(self, process, output)
+        self._started.append(served)
+        served.wait_until(served.is_ready, "the server to be ready", timeout)
+        return served
 
     def processes(self) -> list[psutil.Process]:
         """Every process that lives in this home, whoever started it."""

@@ -1,0 +1,189 @@
+"""The server's application: every door over one plane, behind one guard.
+
+    app = build_app(plane, tokens, settings)
+
+An ASGI app with REST and the stream under /api/v1, MCP at /mcp, /metrics, /healthz and /readyz.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from anyio import create_task_group, sleep_forever, to_thread
+from fastapi import FastAPI
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocket
+
+from rookery.control.settings import Settings
+from rookery.server.guard import Guard
+from rookery.server.limits import RateLimits
+from rookery.server.mcp import build_mcp
+from rookery.server.models import Health
+from rookery.server.openapi import NO_TOKEN, document, refusals
+from rookery.server.plane import Plane
+from rookery.server.problems import add_handlers, problem
+from rookery.server.prometheus import CONTENT_TYPE, HttpMeter, Metered, exposition
+from rookery.server.rest import API, Reader, Route, answer, plain
+from rookery.server.rest_actions import actions_router
+from rookery.server.rest_home import home_router
+from rookery.server.rest_runs import runs_router
+from rookery.server.stream import Hub
+from rookery.server.tickets import Tickets
+from rookery.server.tokens import Token, TokenStore
+
+if TYPE_CHECKING:
+    from rookery.server.mcp.http import McpDoor
+
+MCP = "/mcp"
+MakeMcp = Callable[[Plane, RateLimits], "McpDoor"]
+
+
+def _make_mcp(plane: Plane, limits: RateLimits) -> McpDoor:
+    return build_mcp(plane, limits=limits)
+
+
+def build_app(
+    plane: Plane, tokens: TokenStore, settings: Settings, make_mcp: MakeMcp | None = _make_mcp
+) -> ASGIApp:
+    """Everything that a server serves. `make_mcp` is called once the rest is there: it is slow."""
+    server = settings.server
+    limits = RateLimits(
+        server.requests_per_s, server.burst, server.changes_per_s, server.change_burst
+    )
+    meter, tickets, hub = HttpMeter(), Tickets(), Hub(plane.follower, settings)
+    doors = Doors(hub, make_mcp and partial(make_mcp, plane, limits))
+    api = build_api(plane, tokens, tickets, meter, doors.open)
+    _add_stream(api, hub, tokens, meter)
+    doors.api = api
+    guard = Guard(doors, tokens=tokens, tickets=tickets, server=server, limits=limits)
+    return Metered(guard, meter)
+
+
+class Doors:
+    """The guarded part: /mcp to an app of its own, which comes later than the rest; all else to
+    the API."""
+
+    def __init__(self, hub: Hub, make_mcp: Callable[[], McpDoor] | None) -> None:
+        self.api: ASGIApp | None = None
+        self._hub, self._make_mcp = hub, make_mcp
+        self._mcp: ASGIApp | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        assert self.api is not None
+        app = self.api
+        if scope["type"] == "http" and scope["path"].rstrip("/") == MCP:
+            later = problem(503, "MCP is not there yet: try again", {"Retry-After": "1"})
+            app = self._mcp or later
+        await app(scope, receive, send)
+
+    @asynccontextmanager
+    async def open(self, app: object) -> AsyncIterator[None]:
+        """As long as the server serves."""
+        async with create_task_group() as tasks:
+            tasks.start_soon(self._open_mcp)
+            yield
+            tasks.cancel_scope.cancel()
+        await self._hub.close()
+
+    async def _open_mcp(self) -> None:
+        if self._make_mcp is None:
+            return
+        door = await to_thread.run_sync(self._make_mcp)
+        async with door.lifespan():
+            self._mcp = door.endpoint
+            try:
+                await sleep_forever()
+            finally:
+                self._mcp = None
+
+
+def build_api(
+    plane: Plane,
+    tokens: TokenStore,
+    tickets: Tickets,
+    meter: HttpMeter,
+    lifespan: Any = None,
+) -> FastAPI:
+    """REST, health and metrics; without the guard, so nobody is asked who they are."""
+    app = FastAPI(
+        title="Rookery",
+        version=version("rookery"),
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name.replace("-", "_"),
+        lifespan=lifespan,
+    )
+    add_handlers(app)
+    app.router.route_class = Route
+    app.include_router(runs_router(plane))
+    app.include_router(actions_router(plane))
+    app.include_router(home_router(plane, tokens, tickets))
+    _add_health(app, plane)
+    _add_metrics(app, plane, meter)
+    return app
+
+
+def _add_health(app: FastAPI, plane: Plane) -> None:
+    @app.get(
+        "/healthz",
+        response_model=Health,
+        responses=refusals(),
+        tags=["health"],
+        openapi_extra=NO_TOKEN,
+    )
+    async def healthz() -> Response:
+        """Whether the server answers. Needs no token."""
+        return answer(Health(status="ok"))
+
+    @app.get(
+        "/readyz",
+        response_model=Health,
+        responses={**refusals(), 503: {"model": Health, "description": "not yet"}},
+        tags=["health"],
+        openapi_extra=NO_TOKEN,
+    )
+    async def readyz() -> Response:
+        """Whether it knows the runs: after its first reading of the log. Needs no token."""
+        follower = plane.follower
+        if follower.ready.is_set() and follower.trouble is None:
+            return answer(Health(status="ok"))
+        return answer(Health(status="starting"), 503)
+
+    @app.get(f"{API}/openapi.json", response_model=dict, responses=refusals(), tags=["health"])
+    async def openapi(caller: Reader) -> Response:
+        """This document."""
+        return plain(await to_thread.run_sync(document, app))
+
+
+def _add_stream(app: FastAPI, hub: Hub, tokens: TokenStore, meter: HttpMeter) -> None:
+    def authenticate(text: str) -> Token | None:
+        return tokens.check(text, time.time())
+
+    async def stream(websocket: WebSocket) -> None:
+        with meter.stream_client():
+            await hub.stream(websocket, authenticate)
+
+    app.router.add_websocket_route(f"{API}/stream", stream)
+
+
+def _add_metrics(app: FastAPI, plane: Plane, meter: HttpMeter) -> None:
+    text = {"text/plain": {"schema": {"type": "string"}}}
+
+    @app.get(
+        "/metrics",
+        response_class=Response,
+        responses={200: {"description": "Prometheus's text format", "content": text}, **refusals()},
+        tags=["health"],
+    )
+    async def metrics(caller: Reader) -> Response:
+        """Every run's progress and the server's own, for Prometheus."""
+        found = await to_thread.run_sync(exposition, plane, meter)
+        return Response(found, headers={"Content-Type": CONTENT_TYPE})

@@ -1,0 +1,86 @@
+"""What can be said of a command before its run's owner hears of it.
+
+Values out of range, players that are none, and what the home's owner did not allow to those who
+come by network: refused here, so that nothing of it ever stands in the log.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from rookery.config import RunConfig
+from rookery.control.allow import player_refused, refused, seats_refused
+from rookery.control.effects import effect
+from rookery.control.home import Home
+from rookery.control.run_state import RunState
+from rookery.control.seating import seats_after
+from rookery.control.settings import Allow
+from rookery.errors import ConfigError, Forbidden
+from rookery.hyperparameters import effective
+from rookery.messages import (
+    MAX_JSON_BYTES,
+    Command,
+    DeleteRun,
+    Evaluate,
+    Origin,
+    PlayMatch,
+    SetHyperparameters,
+    SetSeatMap,
+    encode_json,
+)
+from rookery.players.naming import PlayerName
+from rookery.server.artifacts import measure
+
+
+class Judge:
+    """Judges for one home, by its owner's allow-list."""
+
+    def __init__(self, home: Home, allow: Allow) -> None:
+        self._home, self._allow = home, allow
+
+    def judged(self, state: RunState, command: Command) -> Command:
+        """The command as it is to be sent; raises what is known to be wrong with it."""
+        match command:
+            case SetHyperparameters(values=values):
+                effective(self._home.config(state), {**state.hyperparameters, **values})
+            case SetSeatMap(seats=asked):
+                if command.origin == "network":
+                    _forbid(seats_refused(asked, self._allow))
+                whole = seats_after(state, self._home.config(state), asked)
+                return msgspec.structs.replace(command, seats=whole)
+            case Evaluate(player=player):
+                self._check_players(command, player)
+            case PlayMatch(a=a, b=b):
+                self._check_players(command, a, b)
+        return command
+
+    def check_config(self, config: RunConfig, origin: Origin) -> None:
+        if origin == "network":
+            _forbid(refused(config, self._allow))
+
+    def effect(self, state: RunState, command: Command) -> str:
+        """What it does, in one line. Looks at the run's files before they are removed: slow."""
+        deletes = isinstance(command, DeleteRun)
+        files = measure(self._home.run_dir(state.id)) if deletes else None
+        return effect(state, self._home.config(state), command, files)
+
+    def _check_players(self, command: Command, *players: str) -> None:
+        for player in players:
+            PlayerName.parse(player)
+            if command.origin == "network":
+                _forbid(player_refused(player, self._allow))
+
+
+def check_size(command: Command) -> None:
+    """Refuse what no reader of the log would take."""
+    try:
+        size = len(encode_json(command))
+    except (OverflowError, TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"a value cannot be written down: {error}") from None
+    if size > MAX_JSON_BYTES:
+        raise ConfigError(f"a command of {size:,} bytes is over {MAX_JSON_BYTES:,}")
+
+
+def _forbid(why: str | None) -> None:
+    if why is not None:
+        raise Forbidden(why)

@@ -1,0 +1,98 @@
+"""Having a process of its own look at a config: the server's side of `rookery prepare`.
+
+The code of environments and players runs there and never in the server. A few look at a time; each
+has a deadline, and none outlives the server, which holds the other end of its standard input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from rookery.errors import InputError, RookeryError
+from rookery.launchers import LIFELINE, ONE_BLAS_THREAD
+
+AT_A_TIME = 2
+MOST_WAITING = 16
+DEADLINE_S = 120.0
+MAX_ANSWER_BYTES = 8 << 20
+
+
+class Busy(RookeryError):
+    """Not now: too much is asked for at once, or the server is starting; try again later."""
+
+
+class Looker:
+    """Looks at configs, in processes of `rookery prepare`."""
+
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        deadline_s: float = DEADLINE_S,
+        at_a_time: int = AT_A_TIME,
+    ) -> None:
+        """`environment`: what leads a process to the same home."""
+        self._environment = {**environment, **ONE_BLAS_THREAD, LIFELINE: "stdin"}
+        self._deadline_s = deadline_s
+        self._free = asyncio.Semaphore(at_a_time)
+        self._waiting = 0
+
+    async def look(self, order: Mapping[str, Any]) -> dict[str, Any]:
+        """The spec of the environment; an InputError if there is something wrong with the order."""
+        if self._waiting >= MOST_WAITING:
+            raise Busy(f"{self._waiting} configs are waiting to be looked at: try again later")
+        self._waiting += 1
+        try:
+            async with self._free:
+                answer = await self._ask(json.dumps(order).encode() + b"\n")
+        finally:
+            self._waiting -= 1
+        if "error" in answer:
+            raise InputError(str(answer["error"]))
+        spec: dict[str, Any] = answer["spec"]
+        return spec
+
+    async def _ask(self, order: bytes) -> dict[str, Any]:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "rookery", "prepare"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env={**os.environ, **self._environment},
+            limit=MAX_ANSWER_BYTES,
+            start_new_session=True,
+        )
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                process.stdin.write(order)
+                line = await process.stdout.readline()
+        except TimeoutError:
+            raise InputError(
+                f"looking at the environment took longer than {self._deadline_s:g} s: it may hang"
+            ) from None
+        except ValueError:
+            raise InputError("what the environment looks like is too large to be kept") from None
+        finally:
+            await _end(process)
+        if not line.endswith(b"\n"):
+            raise InputError("the process that looked at the environment died: it may be broken")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """With whatever it has started: an engine that was to be looked at, say."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.stdin is not None
+    process.stdin.close()
+    await process.wait()

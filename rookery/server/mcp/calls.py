@@ -1,0 +1,54 @@
+"""What a tool of MCP is, and what it is given when it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, Field
+
+from rookery.server.tokens import Scope, Token
+
+if TYPE_CHECKING:
+    from rookery.server.plane import Plane
+
+RUN_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,99}$"
+MAX_REASON = 500
+
+RunName = Annotated[
+    str, Field(pattern=RUN_PATTERN, description="id of a run, a unique prefix of one, or `last`")
+]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a tool: by whom, on what, and the ways back to who called."""
+
+    plane: Plane
+    who: Token
+    tell: Callable[[float, float, str], Awaitable[None]]  # how far, of how much, and a word on it
+    ask: Callable[[str, str], Awaitable[str | None]]
+    """Have a person type a run's id under a question; what was typed, or None if nobody can be
+    asked. A refusal is an InputError."""
+
+    @property
+    def author(self) -> str:
+        return self.who.label or self.who.id
+
+
+Act = Callable[[Call, Any], Awaitable[BaseModel]]
+
+
+@dataclass(frozen=True)
+class Tool:
+    """Something that an assistant can do."""
+
+    name: str
+    doc: str
+    scope: Scope
+    takes: type[BaseModel]
+    gives: type[BaseModel]
+    act: Act
+    destroys: bool = False
+    repeatable: bool = False  # the same again changes nothing more

@@ -1,0 +1,219 @@
+"""`rookery serve` and `rookery mcp`: the control plane in a process.
+
+One server to a home, by a lock. It carries the runs (`Carrier`), follows everything that happens
+(`Follower`) and opens the doors: REST, the stream and MCP over HTTP, or MCP over standard input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rookery.control.home import Home, take_lock
+from rookery.control.settings import ServerSettings, Settings, check_bind
+from rookery.errors import InputError
+from rookery.server.tokens import TokenStore
+
+if TYPE_CHECKING:
+    from rookery.server.plane import Plane
+
+LOCK, PLACE, TOKEN = "server.lock", "server.json", "server.token"
+OTHER_PORTS = 10  # that are tried after the usual one, where nobody asked for a certain one
+GRACEFUL_S = 5
+SWITCH_S = 0.001  # that a thread which reads files may hold up the one that answers
+LOCK_PATIENCE_S = 0.5  # others look at the lock for a moment
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Serve until SIGINT or SIGTERM; the workers checkpoint, and go on with the next server."""
+    home = Home.default()
+    settings = _settings(home, arguments)
+    check_bind(settings.server, arguments.insecure_bind)
+    os.umask(0o077)  # whatever the server and its workers write is the owner's alone
+    sys.setswitchinterval(SWITCH_S)
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(message)s")
+    with _only_server(home), _listening(settings.server, arguments.port is None) as listener:
+        port = listener.getsockname()[1]
+        settings = _with(settings, server={"port": port})
+        tokens = TokenStore(home.path / "tokens.json")
+        url, token = _url(settings.server), _owners_token(home.path, tokens)
+        with control_plane(home, settings, carries=True) as plane:
+            _write_private(home.path / PLACE, json.dumps({"url": url, "pid": os.getpid()}))
+            _announce(home, url, token, arguments.json)
+            _serve(plane, tokens, settings, listener)
+        (home.path / PLACE).unlink(missing_ok=True)
+    return 0
+
+
+def mcp_main(arguments: argparse.Namespace) -> int:
+    """MCP over standard input; carries runs itself where no server does."""
+    import asyncio
+
+    home = Home.default()
+    settings = home.settings
+    os.umask(0o077)
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    from rookery.server.mcp import serve_stdio
+
+    lock = take_lock(home.path / LOCK)
+    carries = lock is not None
+    with lock or contextlib.nullcontext(), control_plane(home, settings, carries) as plane:
+        asyncio.run(serve_stdio(plane, arguments.scope))
+    return 0
+
+
+@contextlib.contextmanager
+def control_plane(home: Home, settings: Settings, carries: bool) -> Iterator[Plane]:
+    """The plane of a home with everything that it stands on; `carries`: runs live under it."""
+    from rookery.server.carrying import Carrier
+    from rookery.server.follower import Follower
+    from rookery.server.plane import Plane
+
+    carrier = Carrier(home, settings.cpus) if carries else None
+    follower = Follower(home)
+    if carrier is not None:
+        carrier.start()
+    try:
+        follower.start()
+        try:
+            yield Plane(home, follower, settings, fleet=carrier)
+        finally:
+            follower.close()
+    finally:
+        if carrier is not None:
+            carrier.close()
+
+
+def _serve(plane: Plane, tokens: TokenStore, settings: Settings, listener: socket.socket) -> None:
+    import uvicorn
+
+    from rookery.server.app import build_app
+    from rookery.server.refusals import quieten_server_log
+
+    quieten_server_log()
+    config = uvicorn.Config(
+        build_app(plane, tokens, settings),
+        http="httptools",
+        ws="websockets-sansio",
+        loop="uvloop",
+        log_config=None,
+        access_log=False,  # addresses may hold tickets; /metrics counts requests
+        server_header=False,
+        proxy_headers=False,
+        ws_max_size=128 << 10,  # above the stream's own bound, which answers in words
+        ws_per_message_deflate=False,  # a frame is made once for all who get it
+        timeout_graceful_shutdown=GRACEFUL_S,
+        ssl_certfile=settings.server.tls_cert or None,
+        ssl_keyfile=settings.server.tls_key or None,
+    )
+    for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises them again when it is done
+        signal.signal(number, lambda *_: None)
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+# --- before it listens ---------------------------------------------------------------------------
+
+
+def _settings(home: Home, arguments: argparse.Namespace) -> Settings:
+    """The home's settings, and what the command line says instead."""
+    asked = {"host": arguments.host, "port": arguments.port}
+    server = {key: value for key, value in asked.items() if value is not None}
+    found = _with(home.settings, server=server)
+    return _with(found, cpus=arguments.cpus) if arguments.cpus is not None else found
+
+
+def _with(settings: Settings, server: dict[str, Any] | None = None, **values: Any) -> Settings:
+    part = ServerSettings.model_validate({**settings.server.model_dump(), **(server or {})})
+    return settings.model_copy(update={**values, "server": part})
+
+
+@contextlib.contextmanager
+def _only_server(home: Home) -> Iterator[None]:
+    lock = take_lock(home.path / LOCK)
+    deadline = time.monotonic() + LOCK_PATIENCE_S
+    while lock is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+        lock = take_lock(home.path / LOCK)
+    if lock is None:
+        raise InputError(f"a server of {home.path} runs already{_where(home.path)}")
+    with lock:
+        yield
+
+
+def _where(path: Path) -> str:
+    try:
+        return f" at {json.loads((path / PLACE).read_text())['url']}"
+    except (OSError, ValueError, KeyError):
+        return ""
+
+
+@contextlib.contextmanager
+def _listening(server: ServerSettings, may_move: bool) -> Iterator[socket.socket]:
+    """The bound socket; the usual port may be taken by something else, then the next free one."""
+    host = server.host.strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    ports = range(server.port, server.port + (OTHER_PORTS if may_move and server.port else 1))
+    error: OSError | None = None
+    for port in ports:
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+            listener.listen(1024)
+        except OSError as failed:
+            error = failed
+            listener.close()
+            continue
+        with listener:
+            yield listener
+        return
+    reason = error.strerror if error is not None else "no port"
+    raise InputError(f"cannot listen on {host}:{server.port}: {reason}; choose another --port")
+
+
+def _owners_token(path: Path, tokens: TokenStore) -> str:
+    """The token in the printed link: the same as last time while it holds."""
+    file = path / TOKEN
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        text = file.read_text(encoding="ascii").strip()
+        known = tokens.check(text, time.time())
+        if known is not None and known.scope == "admin":
+            return text
+    text = tokens.create("admin", None, "owner").token
+    _write_private(file, text)
+    return text
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Whole or not at all, and readable by its owner alone."""
+    temporary = path.with_suffix(f".{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(text + "\n")
+    os.replace(temporary, path)
+
+
+def _url(server: ServerSettings) -> str:
+    scheme = "https" if server.tls_cert else "http"
+    host = f"[{server.host}]" if ":" in server.host else server.host
+    return f"{scheme}://{host}:{server.port}"
+
+
+def _announce(home: Home, url: str, token: str, as_json: bool) -> None:
+    link = f"{url}/#token={token}"
+    if as_json:
+        print(json.dumps({"url": url, "link": link, "token": token, "pid": os.getpid()}))
+    else:
+        print(f"Rookery serves the runs of {home.path}\n\n    {link}\n")
+        print("Ctrl-C ends it after a checkpoint of each run; they go on with the next server.")
+    sys.stdout.flush()
