@@ -16,9 +16,10 @@ from typing import Any, NoReturn
 from rookery.errors import InputError, RookeryError
 
 OK, FAILED, BAD_INPUT, LIMITED, INTERRUPTED = 0, 1, 2, 3, 130
+ENDINGS = {"solved": OK, "finished": OK, "limited": LIMITED, "stopped": INTERRUPTED}
 
 
-def _config_from(arguments: argparse.Namespace) -> Any:
+def config_from(arguments: argparse.Namespace) -> Any:
     from rookery.configure import assignment, build, load_yaml, seats_from, self_play
 
     layers: list[dict[str, Any]] = []
@@ -72,7 +73,7 @@ def train(arguments: argparse.Namespace, began: float) -> int:
 
     standby = None if arguments.launcher == "inline" else Standby()  # before anything slow
     try:
-        config = _config_from(arguments)
+        config = config_from(arguments)
         if standby is not None and (config.launcher == "inline" or config.learner.threads != 1):
             standby.close()
 
@@ -136,8 +137,7 @@ def _carry(home: Any, run: str, as_json: bool, began: float, standby: Any = None
         print(json.dumps(result))
     else:
         progress.summary(result)
-    codes = {"solved": OK, "finished": OK, "limited": LIMITED, "stopped": INTERRUPTED}
-    return codes.get(state.status, FAILED)
+    return ENDINGS.get(state.status, FAILED)
 
 
 def evaluate(arguments: argparse.Namespace, began: float) -> int:
@@ -149,11 +149,15 @@ def evaluate(arguments: argparse.Namespace, began: float) -> int:
     home = Home.default()
     run = home.find(arguments.run)
     result = evaluate_run(home, run, arguments.episodes, arguments.seed, arguments.player)
-    if arguments.json:
+    return print_evaluation(result, run, arguments.player, arguments.json)
+
+
+def print_evaluation(result: dict[str, Any], run: str, player: str, as_json: bool) -> int:
+    if as_json:
         print(json.dumps(result))
         return OK
-    trained = arguments.player == "policy"
-    who = f"{run} at {result['env_steps']:,} steps" if trained else f"{arguments.player} in {run}"
+    trained = player == "policy"
+    who = f"{run} at {result['env_steps']:,} steps" if trained else f"{player} in {run}"
     print(f"{who}, {result['episodes']} fresh episodes")
     for name in ("greedy", "sampled"):
         if name in result:
@@ -217,8 +221,11 @@ def runs_list(arguments: argparse.Namespace, began: float) -> int:
     from rookery.control.home import Home
     from rookery.views import list_rows
 
-    rows = list_rows(Home.default())
-    if arguments.json:
+    return print_runs(list_rows(Home.default()), arguments.json)
+
+
+def print_runs(rows: Sequence[dict[str, Any]], as_json: bool) -> int:
+    if as_json:
         print(json.dumps({"runs": rows}))
         return OK
     if not rows:
@@ -252,24 +259,16 @@ def runs_show(arguments: argparse.Namespace, began: float) -> int:
     return OK
 
 
-def runs_delete(arguments: argparse.Namespace, began: float) -> int:
-    from rookery.control.home import Home
-    from rookery.runner import delete
-
-    home = Home.default()
-    run = home.find(arguments.run)
-    delete(home, run)
-    print(json.dumps({"run": run, "deleted": True}) if arguments.json else f"deleted {run}")
-    return OK
-
-
 def why(arguments: argparse.Namespace, began: float) -> int:
     from rookery.control.home import Home
     from rookery.views import why as diagnose
 
     home = Home.default()
-    found = diagnose(home, home.find(arguments.run))
-    if arguments.json:
+    return print_diagnosis(diagnose(home, home.find(arguments.run)), arguments.json)
+
+
+def print_diagnosis(found: dict[str, Any], as_json: bool) -> int:
+    if as_json:
         print(json.dumps(found))
         return OK
     print(found["summary"])
@@ -294,25 +293,9 @@ def envs(arguments: argparse.Namespace, began: float) -> int:
 
 
 def algorithms(arguments: argparse.Namespace, began: float) -> int:
-    from rookery.config import ALGORITHMS
+    from rookery import catalogue
 
-    found: dict[str, Any] = {}
-    for name, model in ALGORITHMS.items():
-        options = []
-        for key, field in model.model_fields.items():
-            if key == "kind":
-                continue
-            extra = field.json_schema_extra
-            live = isinstance(extra, dict) and bool(extra.get("live"))
-            options.append(
-                {
-                    "key": f"algorithm.{key}",
-                    "default": field.default,
-                    "live": live,
-                    "description": field.description or "",
-                }
-            )
-        found[name] = {"description": (model.__doc__ or "").strip(), "options": options}
+    found = catalogue.algorithms()
     if arguments.json:
         print(json.dumps({"algorithms": found}))
         return OK
@@ -329,28 +312,11 @@ def algorithms(arguments: argparse.Namespace, began: float) -> int:
 
 
 def players(arguments: argparse.Namespace, began: float) -> int:
-    from rookery.players.making import KINDS
+    from rookery import catalogue
+    from rookery.players.kinds import KINDS
 
     if arguments.json:
-        rows = [
-            {
-                "kind": kind.kind,
-                "name": kind.name,
-                "example": kind.example,
-                "description": kind.description,
-                "options": [
-                    {
-                        "name": option.name,
-                        "default": option.default or None,
-                        "takes": option.takes,
-                        "description": option.description,
-                    }
-                    for option in kind.options
-                ],
-            }
-            for kind in KINDS
-        ]
-        print(json.dumps({"players": rows}))
+        print(json.dumps({"players": catalogue.players()}))
         return OK
     lines = [("PLAYER", "")]
     for kind in KINDS:
@@ -364,86 +330,13 @@ def players(arguments: argparse.Namespace, began: float) -> int:
     return OK
 
 
-def seats(arguments: argparse.Namespace, began: float) -> int:
-    from rookery.configure import seats_from
-    from rookery.control.home import Home
-    from rookery.views import status_of
-
-    home = Home.default()
-    run = home.find(arguments.run)
-    command = _change_seats(home, run, seats_from(arguments.seats))
-    if arguments.json:
-        print(json.dumps({"run": run, "seats": command.seats, "command": command.id}))
-        return OK
-    running = status_of(home, home.state(run)) == "running"
-    when = "from each slot's next episode" if running else f"once it goes on: rookery resume {run}"
-    print(f"{run} changes its seats {when}")
-    print_table(
-        [("SEAT", "PLAYER"), *((seat, _sitter(who)) for seat, who in command.seats.items())]
-    )
-    return OK
-
-
-def _change_seats(home: Any, run: str, asked: dict[str, str]) -> Any:
-    """Send ChangeSeats for the whole map: what was asked over what the run has now.
-
-    Everyone it names is made once, so that whoever can't play is refused here and not in the run.
-    """
-    from fnmatch import fnmatchcase
-
-    from rookery.dealer import reseated
-    from rookery.messages import ChangeSeats
-    from rookery.players.seat_map import Seating
-    from rookery.runner import author
-    from rookery.tables import check_players
-    from rookery.wiring import prepare_xla
-
-    prepare_xla(1)  # scripts of a compiled run are made with JAX
-    state = home.state(run)
-    config, spec = home.config(state), home.spec(state)
-    kept = {
-        seat: who
-        for seat, who in _seats_now(home, run, config).items()
-        if not any(fnmatchcase(seat, pattern) for pattern in asked)  # an exact name would win
-    }
-    seats = {**asked, **kept}
-    check_players(config, reseated(config, Seating.of(config, spec), seats), home)
-    command = ChangeSeats(run=run, seats=seats, author=author())
-    home.send(command)
-    return command
-
-
-def _seats_now(home: Any, run: str, config: Any) -> dict[str, Any]:
-    """The newest map that was asked for and not refused, else the config's."""
-    from rookery.control.home import RunLog
-    from rookery.messages import ChangeSeats, CommandRejected
-
-    log = RunLog(home, run).read()
-    refused = {message.command for message in log if isinstance(message, CommandRejected)}
-    changes = [m.seats for m in log if isinstance(m, ChangeSeats) and m.id not in refused]
-    if changes:
-        return dict(changes[-1])
-    if config.seat_map:
-        return {}  # a function: whoever replaces it names every seat
-    written: dict[str, Any] = config.model_dump(mode="json")["seats"]
-    return written or {"*": next(iter(config.all_policies))}
-
-
-def _sitter(who: Any) -> str:
-    """A player of a seat map as text: its name, or what it is drawn from."""
-    if isinstance(who, str):
-        return who
-    options = [(o.get("player") or f"league:{o['league']}", o["weight"]) for o in who["draw"]]
-    return ", ".join(f"{player} x {weight:g}" for player, weight in options)
-
-
 def config_show(arguments: argparse.Namespace, began: float) -> int:
     from rookery.config import RunConfig
 
     if arguments.schema:
         print(json.dumps(RunConfig.model_json_schema(), indent=None if arguments.json else 2))
         return OK
-    config = _config_from(arguments).model_dump(mode="json")
+    config = config_from(arguments).model_dump(mode="json")
     if arguments.json:
         print(json.dumps(config))
     else:
@@ -456,7 +349,13 @@ def config_show(arguments: argparse.Namespace, began: float) -> int:
 def standby(arguments: argparse.Namespace, began: float) -> int:
     from rookery import workers
 
-    return _leave(workers.wait_for_work(arguments.threads))
+    return leave(workers.wait_for_work(arguments.threads))
+
+
+def prepare(arguments: argparse.Namespace, began: float) -> int:
+    from rookery import preparing, workers
+
+    return leave(preparing.serve_one(workers.end_with_parent))
 
 
 def worker(arguments: argparse.Namespace, began: float) -> int:
@@ -464,11 +363,11 @@ def worker(arguments: argparse.Namespace, began: float) -> int:
 
     name, run = arguments.name, arguments.run
     if arguments.incarnation is None:
-        return _leave(workers.join(name, run))
-    return _leave(workers.main(name, run, arguments.index, arguments.incarnation))
+        return leave(workers.join(name, run))
+    return leave(workers.main(name, run, arguments.index, arguments.incarnation))
 
 
-def _leave(code: int) -> NoReturn:
+def leave(code: int) -> NoReturn:
     """Everything is written: taking XLA down in order would only cost half a second."""
     sys.stdout.flush()
     sys.stderr.flush()

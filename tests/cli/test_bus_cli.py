@@ -215,6 +215,7 @@ def test_the_index_of_a_cluster_is_no_topic_of_a_file(shared_cli: Cli) -> None:
     assert "unknown topic 'newest'" in shared_cli.refused("bus", "tail", "newest")
 
 
+@pytest.mark.soak
 def test_a_run_in_memory_left_no_topics(cli: Cli) -> None:
     done = cli(
         *("train", "CartPole-v1", "--launcher", "inline", "--bus", "memory", "--steps", 64),

@@ -116,6 +116,7 @@ def test_a_users_own_class_is_trained_in_worker_processes(cli: Cli, tmp_path: Pa
     assert done.json["mean_return_100"] == 9.0
 
 
+@pytest.mark.soak
 def test_gymnax_trains_inline(cli: Cli) -> None:
     done = cli("train", "gymnax:CartPole-v1", *INLINE, "--steps", 1024, "--json")
     assert done.json["status"] == "finished" and done.json["mean_return_100"] > 0

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rookery.control.home import RunLog
-from rookery.messages import ChangeSeats, CommandRejected
+from rookery.control.run_log import RunLog
+from rookery.messages import CommandRejected, SetSeatMap
 
 if TYPE_CHECKING:
     from tests.conftest import Cli
@@ -35,8 +35,8 @@ def solo(shared_cli: Cli, run: str) -> str:
     return str(shared_cli("train", "CartPole-v1", *SMALL, "--steps", 512, "--json").json["run"])
 
 
-def changes(cli: Cli, run: str) -> list[ChangeSeats]:
-    return [m for m in RunLog(cli.home, run).read() if isinstance(m, ChangeSeats)]
+def changes(cli: Cli, run: str) -> list[SetSeatMap]:
+    return [m for m in RunLog(cli.home, run).read() if isinstance(m, SetSeatMap)]
 
 
 # --- match and ladder ----------------------------------------------------------------------------
@@ -83,6 +83,7 @@ def test_a_match_of_a_player_with_itself_is_not_rated(shared_cli: Cli, run: str)
     assert shared_cli("ladder", run, "--json").stdout == before
 
 
+@pytest.mark.soak
 def test_a_match_in_words(shared_cli: Cli) -> None:
     text = shared_cli(*_scripts("script:perfect", "script:random"), "--games", 10).stdout
     assert "script:perfect against script:random in pgx:tic_tac_toe" in text
@@ -102,6 +103,7 @@ def test_environment_options_reach_the_match(shared_cli: Cli) -> None:
     assert "fails at move 3" in done.stderr and done.stdout == ""
 
 
+@pytest.mark.soak
 def test_the_ladder_in_words(shared_cli: Cli, run: str) -> None:
     shared_cli("match", GAME, run, "script:perfect", "--games", 4)
     lines = shared_cli("ladder", run).stdout.splitlines()
@@ -164,10 +166,11 @@ def test_seats_are_changed_for_the_whole_map(shared_cli: Cli, run: str) -> None:
     text = shared_cli("seats", run, "player_1=script:perfect").stdout
     assert f"rookery resume {run}" in text and "script:perfect" in text
     # what stands is the newest change that was not refused
-    newest = changes(shared_cli, run)[-1]
-    shared_cli.home.record(CommandRejected(run=run, command=newest.id, why="a test"))
+    refused = SetSeatMap(run=run, seats={"*": "script:random"})
+    shared_cli.home.record(CommandRejected(run=run, command=refused.id, why="a test"))
+    shared_cli.home.send(refused)
     again = shared_cli("seats", run, "player_0=main", "--json").json["seats"]
-    assert again == {"player_0": "main", "player_1": "script:random", "*": "main"}
+    assert again == {"player_0": "main", "player_1": "script:perfect", "*": "main"}
     # a pattern takes the place of the seats that it names
     every = shared_cli("seats", run, "player_*=main", "--json").json["seats"]
     assert every == {"player_*": "main", "*": "main"}
@@ -208,6 +211,7 @@ def test_an_engine_that_is_not_there_is_named(shared_cli: Cli) -> None:
     assert "/nowhere/stockfish" in error
 
 
+@pytest.mark.soak
 def test_what_does_not_fit_the_run_is_refused_in_one_line(shared_cli: Cli, run: str) -> None:
     four = shared_cli.refused("match", "pgx:connect_four", run, "script:random")
     assert f"{run}@" in four and "another space" in four
