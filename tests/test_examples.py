@@ -39,7 +39,21 @@ def test_a_script_runs_to_its_end(cli: Cli, script: Path) -> None:
     assert "return" in done.stdout.splitlines()[-1]
 
 
-@pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.name)
+LONG = (
+    "selfplay.yaml",
+    "teams.yaml",
+    "red_blue.yaml",
+    "pendulum.yaml",
+)  # half a minute each to compile: in a soak
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param(path, id=path.name, marks=[pytest.mark.soak] if path.name in LONG else [])
+        for path in CONFIGS
+    ],
+)
 def test_a_config_trains(cli: Cli, config: Path) -> None:
     if "engine:stockfish" in config.read_text() and not (
         shutil.which("stockfish") or shutil.which("stockfish", path=GAMES)

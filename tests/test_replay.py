@@ -108,6 +108,7 @@ def test_a_run_is_trained_again_from_the_log_alone(kafka_cli: Cli) -> None:
     assert found["sampled"]["mean"] >= half.mean_return_100
 
 
+@pytest.mark.soak
 def test_a_run_on_kafka_is_replayed_to_the_end_of_its_log(kafka_cli: Cli) -> None:
     small = ("--set", "actors.rollout_steps=16", "--envs-per-actor", 8, "--launcher", "inline")
     recorded = kafka_cli("train", "CartPole-v1", *small, "--steps", 2000, "--json").json

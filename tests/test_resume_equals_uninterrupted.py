@@ -153,6 +153,7 @@ LIVES = {  # at these points a league that told its actors too much on resuming 
 }
 
 
+@pytest.mark.soak
 def test_a_league_goes_on_exactly_wherever_it_was_stopped_or_killed(tmp_path: Path) -> None:
     home = Home(tmp_path)
     actors = {"envs_per_actor": 4, "rollout_steps": 16}

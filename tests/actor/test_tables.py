@@ -997,7 +997,7 @@ def test_games_and_episodes_are_as_the_environment_saw_them(found: Evidence) -> 
     check_games(found)
 
 
-@pytest.mark.parametrize("name", COMPILED)
+@pytest.mark.parametrize("name", ["shares", pytest.param("league", marks=pytest.mark.soak)])
 def test_a_compiled_table_plays_by_the_same_rules(name: str) -> None:
     found = compiled_evidence(name)
     for check in (
@@ -1077,7 +1077,7 @@ ALL = {"draw": [_option(p, 1) for p in ("a", "b", "league:a", "script:random")]}
         ("test-chances", {"*": ALL}),
         ("test-crowd", {"*": ALL}),
         (TIC_TAC_TOE, {"*": ALL}),
-        (PGX, {"*": ALL}),
+        pytest.param(PGX, {"*": ALL}, marks=pytest.mark.soak),
     ],
 )
 def test_a_restored_rollout_goes_on_bit_for_bit(game: str, seats: dict[str, Any]) -> None:
