@@ -40,7 +40,7 @@ check: $(VENV)/.test-stamp
 
 test: check
 	@sh tests/system_parts.sh
-	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal --durations=40
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadscope --durations=40
 
 soak: $(VENV)/.test-stamp
 	$(BIN)/python -m pytest --soak -m soak -s
