@@ -11,6 +11,7 @@ import msgspec
 from rookery.control.run_state import RunState, apply
 from rookery.messages import Event as LogEvent
 from rookery.messages import TrainingMetrics
+from rookery.views import trained_so_far
 
 if TYPE_CHECKING:
     from rookery.client import Event, RemoteRun
@@ -55,35 +56,16 @@ class Watch:
 
     def result(self, began: float) -> dict[str, Any]:
         """The JSON object of `rookery train`."""
-        detail, metrics = self.run.detail(), self.metrics
-        found: dict[str, Any] = {
+        detail = self.run.detail()
+        return {
             "run": detail.run,
             "status": detail.status,
             "reason": detail.reason,
             "env_steps": detail.env_steps,
             "wall_s": round(time.time() - began, 3),
-            "train_s": None,
-            "steps_per_s": None,
-            "mean_return_100": None,
             "seats": self.seats,
+            **trained_so_far(self.metrics),
         }
-        if metrics is not None:
-            found |= {
-                "env_steps": metrics.env_steps,
-                "train_s": round(metrics.train_s, 3),
-                "steps_per_s": round(metrics.steps_per_s, 1),
-                "mean_return_100": metrics.mean_return_100,
-                "mean_length_100": metrics.mean_length_100,
-                "episodes": metrics.episodes,
-                "updates": metrics.updates,
-                "lag_max": metrics.lag_max,
-            }
-            if metrics.policies:
-                policies = {n: p.mean_return_100 for n, p in metrics.policies.items()}
-                found |= {"policies": policies, "seat_returns": metrics.seats}
-            if metrics.league is not None:
-                found["league"] = msgspec.to_builtins(metrics.league)
-        return found
 
     def _log(self) -> Iterator[Any]:
         """What happened before we began to watch."""

@@ -2,7 +2,7 @@
 
     experiences        Fragment, ActorJoined                       actor -> learner
                        ActorLeft, LearnerOrders                    controller -> learner
-    model_updates      Weights, Credits, LeaguePools               learner -> actors
+    model_updates      Weights, Credits, LeaguePools               learner -> actors, viewers
                        SeatsChanged                                controller -> actors
     commands.control   Command, signed                             people, scripts -> controller
     events             Event                                       controller, workers -> everyone
@@ -36,6 +36,7 @@ METRICS_ACTORS = "metrics.actors"
 
 CREDITS_KEY = "credits"
 LEAGUE_KEY = "league"
+CRITIC_KEY = "critic/"  # and the policy's name
 SEATS_KEY = "seats"
 ORDERS_KEY = "orders"  # among the actors' keys
 LEARNER_KEY = "learner."  # and its generation: of claims, among the actors' keys
@@ -422,6 +423,8 @@ class PolicyMetrics(msgspec.Struct, frozen=True, kw_only=True):
     trained: int  # agent steps
     episodes: int
     mean_return_100: float | None
+    min_return_100: float | None = None
+    max_return_100: float | None = None
     values: dict[str, float | None]
 
 
@@ -450,6 +453,8 @@ class TrainingMetrics(_Json, frozen=True, kw_only=True, tag="training"):
     host: str = ""  # the machine the learner lives on
     episodes: int
     mean_return_100: float | None
+    min_return_100: float | None = None  # of the same episodes; None in older messages
+    max_return_100: float | None = None
     mean_length_100: float | None
     lag_mean: float
     lag_max: int  # the largest lag of any fragment trained in this life

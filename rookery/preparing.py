@@ -5,6 +5,7 @@ own look (`rookery prepare`), so that the code of environments and players never
 
     {"config": {...}}                                on standard input: a run to be
     {"config": {...}, "spec": {...}, "seats": {}}    other players for the seats of one that is
+    {"environment": {"id": ..., "kwargs": {}}}       only what one looks like, whoever plays
     {"spec": {...}} or {"error": "one line"}         on standard output
 """
 
@@ -54,6 +55,10 @@ def look_at_seats(
 def answer(home: Home, order: Mapping[str, Any]) -> dict[str, Any]:
     """What a server is told of its order; whatever goes wrong is one line."""
     try:
+        if "environment" in order:
+            prepare_xla(1)
+            named = order["environment"]
+            return {"spec": spec_to_json(describe(named["id"], named["kwargs"]))}
         config = validate(order["config"])
         if "seats" not in order:
             prepare_xla(1)

@@ -13,18 +13,14 @@ from contextlib import contextmanager
 from rookery.bus import LATEST, Bus
 from rookery.config import RunConfig
 from rookery.control.controller import Controller
-from rookery.control.fleet import purge
 from rookery.control.home import Home
-from rookery.control.run_log import RunLog
-from rookery.control.run_state import DELETED, STOPPED, RunState
-from rookery.errors import InputError
+from rookery.control.run_state import RunState
 from rookery.launchers import Launcher
 from rookery.launchers.inline import InlineLauncher
 from rookery.launchers.local import LocalLauncher
 from rookery.launchers.standby import Standby
 from rookery.messages import (
     METRICS_TRAINING,
-    DeleteRun,
     StartRun,
     StopRun,
     TrainingMetrics,
@@ -149,20 +145,3 @@ def _following(bus: Bus | None, progress: Progress | None) -> Callable[[RunState
         progress(state, newest, bus.trouble if bus is not None else None)
 
     return tick
-
-
-def delete(home: Home, run: str) -> None:
-    """Forget a run that does not run, and remove its files."""
-    with home.lease(run, patience_s=LEASE_PATIENCE_S) as mine:
-        if not mine:
-            raise InputError(f"run {run} is running: stop it first (rookery stop {run})")
-        log = RunLog(home, run)
-        log.read()
-        if log.states[run].desired != STOPPED:  # its owner died: nothing runs any more
-            home.send(StopRun(run=run, author=author(), reason="its owner died"))
-        home.send(DeleteRun(run=run, author=author()))
-        log.read()
-        log.answer(run)
-        if log.states[run].desired != DELETED:
-            raise InputError(f"run {run} could not be deleted: {log.states[run].status}")
-        purge(home, run)

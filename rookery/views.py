@@ -17,6 +17,7 @@ from rookery.errors import DamagedCheckpoint
 from rookery.learner.checkpoint import newest_checkpoint, pending_fragments
 from rookery.learner.store import open_store
 from rookery.messages import (
+    JOINED_FROM,
     METRICS_ACTORS,
     METRICS_TRAINING,
     ActorMetrics,
@@ -68,36 +69,39 @@ def train_result(home: Home, state: RunState, began: float) -> dict[str, Any]:
     """The JSON object of `rookery train`."""
     bus = home.read_run_bus(state)
     metrics = newest_training(bus, state.id)
-    result: dict[str, Any] = {
+    if bus is not None:
+        bus.close()
+    return {
         "run": state.id,
         "status": state.status,
         "reason": state.reason,
         "env_steps": state.env_steps,
         "wall_s": round(time.time() - began, 3),
-        "train_s": None,
-        "steps_per_s": None,
-        "mean_return_100": None,
         "seats": len(state.config["spec"]["seats"]),
+        **trained_so_far(metrics),
     }
-    if metrics is not None:
-        result |= {
-            "env_steps": metrics.env_steps,
-            "train_s": round(metrics.train_s, 3),
-            "steps_per_s": round(metrics.steps_per_s, 1),
-            "mean_return_100": metrics.mean_return_100,
-            "mean_length_100": metrics.mean_length_100,
-            "episodes": metrics.episodes,
-            "updates": metrics.updates,
-            "lag_max": metrics.lag_max,
-        }
-        if metrics.policies:
-            policies = {n: p.mean_return_100 for n, p in metrics.policies.items()}
-            result |= {"policies": policies, "seat_returns": metrics.seats}
-        if metrics.league is not None:
-            result["league"] = msgspec.to_builtins(metrics.league)
-    if bus is not None:
-        bus.close()
-    return result
+
+
+def trained_so_far(metrics: TrainingMetrics | None) -> dict[str, Any]:
+    """The part of that object which the learner's newest metrics tell."""
+    if metrics is None:
+        return {"train_s": None, "steps_per_s": None, "mean_return_100": None}
+    found: dict[str, Any] = {
+        "env_steps": metrics.env_steps,
+        "train_s": round(metrics.train_s, 3),
+        "steps_per_s": round(metrics.steps_per_s, 1),
+        "mean_return_100": metrics.mean_return_100,
+        "mean_length_100": metrics.mean_length_100,
+        "episodes": metrics.episodes,
+        "updates": metrics.updates,
+        "lag_max": metrics.lag_max,
+    }
+    if metrics.policies:
+        policies = {n: p.mean_return_100 for n, p in metrics.policies.items()}
+        found |= {"policies": policies, "seat_returns": metrics.seats}
+    if metrics.league is not None:
+        found["league"] = msgspec.to_builtins(metrics.league)
+    return found
 
 
 def list_rows(home: Home) -> list[dict[str, Any]]:
@@ -316,13 +320,20 @@ def _diagnose(
             f"{run} does not run: {status}" + (f", {state.reason}" if state.reason else ""),
             "",
         )
-    for name, worker in state.workers.items():
+    workers = {name: w for name, w in state.workers.items() if _is_wanted(state, w)}
+    for name, worker in workers.items():
         if not worker.running:
             error = worker.last_error or "no error was reported"
             return name, f"{name} is down and will be started again; last error: {error}", words
+    if state.learners == 0:
+        again = f"rookery scale {run} --learner 1"
+        return "learner", f"nobody learns: {run} was scaled to 0 learners. Go on with: {again}", ""
+    if state.actors_wanted == 0 and all(w.kind != "actor" for w in workers.values()):
+        again = f"rookery scale {run} --actors 1"
+        return "actors", f"nobody plays: {run} was scaled to 0 actors. Go on with: {again}", ""
     if metrics is None or now - metrics.time_s > STALE_S:
-        silent = [n for n, w in state.workers.items() if w.kind == "actor" and n not in actors]
-        silent += [n for n, a in actors.items() if now - a.time_s > STALE_S]
+        silent = [n for n, w in workers.items() if w.kind == "actor" and n not in actors]
+        silent += [n for n, a in actors.items() if n in workers and now - a.time_s > STALE_S]
         if silent:
             return silent[0], f"{silent[0]} is silent: its environment is slow or hangs", words
         waited = f"for {now - metrics.time_s:.0f} s" if metrics else "yet"
@@ -334,6 +345,16 @@ def _diagnose(
     damaged = metrics.ledger.damaged
     skipped = f"; {_damaged_text(damaged)}" if damaged else ""
     return None, f"nothing is stuck: {run} trains at {rate}{last}{skipped}", ""
+
+
+def _is_wanted(state: RunState, worker: WorkerState) -> bool:
+    """Whether it is to run: neither scaled away, nor one that joined on its own and left."""
+    if worker.kind == "learner":
+        return state.learners > 0
+    if worker.kind == "actor":
+        joined = worker.index >= JOINED_FROM
+        return worker.running if joined else worker.index < state.actors_wanted
+    return True
 
 
 def _damaged_text(count: int) -> str:

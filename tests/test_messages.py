@@ -55,7 +55,14 @@ SAMPLES: dict[Any, Any] = {
     "dict[str, str]": {"main@3": "file"},
     "dict[str, float]": {"player_0": 0.5},
     "dict[str, PolicyMetrics]": {
-        "main": PolicyMetrics(trained=3, episodes=2, mean_return_100=None, values={"kl": 0.1})
+        "main": PolicyMetrics(
+            trained=3,
+            episodes=2,
+            mean_return_100=None,
+            min_return_100=-1.5,
+            max_return_100=2.5,
+            values={"kl": 0.1},
+        )
     },
     "LeagueMetrics | None": LeagueMetrics(
         snapshots=2,
@@ -82,6 +89,8 @@ SAMPLES |= {
     **{("PlayMatch", side): "script:random" for side in "ab"},
     ("PlayMatch", "sampled"): True,
     ("Evaluate", "player"): "script:random",
+    ("TrainingMetrics", "min_return_100"): -1.5,
+    ("TrainingMetrics", "max_return_100"): 2.5,
 }
 
 

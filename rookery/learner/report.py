@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 import numpy as np
@@ -39,6 +39,14 @@ class Window(msgspec.Struct):
     @property
     def mean_return(self) -> float | None:
         return _mean(e.total_reward for e in self.episodes)
+
+    @property
+    def min_return(self) -> float | None:
+        return _of_all(min, (e.total_reward for e in self.episodes))
+
+    @property
+    def max_return(self) -> float | None:
+        return _of_all(max, (e.total_reward for e in self.episodes))
 
 
 class Pace:
@@ -174,6 +182,8 @@ class Report:
             host=socket.gethostname(),
             episodes=first.count,
             mean_return_100=first.mean_return,
+            min_return_100=first.min_return,
+            max_return_100=first.max_return,
             mean_length_100=_mean(e.length for e in first.episodes),
             lag_mean=_mean(lags) or 0.0,
             lag_max=lag_max,
@@ -191,6 +201,8 @@ class Report:
                 trained=window.trained,
                 episodes=window.count,
                 mean_return_100=window.mean_return,
+                min_return_100=window.min_return,
+                max_return_100=window.max_return,
                 values=self._values.get(policy, {}),
             )
             for policy, window in self.windows.items()
@@ -205,8 +217,12 @@ class Report:
 
 
 def _mean(numbers: Iterable[float]) -> float | None:
+    return _of_all(lambda found: sum(found) / len(found), numbers)
+
+
+def _of_all(figure: Callable[[list[float]], float], numbers: Iterable[float]) -> float | None:
+    """None where there is no number, or where they lead to none: one NaN is enough."""
     found = list(numbers)
-    if not found:
+    if not found or not math.isfinite(sum(found)):
         return None
-    mean = sum(found) / len(found)
-    return mean if math.isfinite(mean) else None
+    return figure(found)

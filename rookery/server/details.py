@@ -57,7 +57,7 @@ def config_now(state: RunState, config: RunConfig) -> dict[str, Any]:
     found = effective(config, state.hyperparameters).model_dump(mode="json")
     if state.seats is not None:
         found |= {"seats": dict(state.seats), "seat_map": ""}
-    if state.actors is not None:
+    if state.actors:  # no config has 0: a run that was scaled to that shows what it began with
         found["actors"] |= {"count": state.actors}
     return found
 

@@ -11,6 +11,7 @@ all is read anew.
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import threading
 from collections import OrderedDict
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rookery.bus import EARLIEST, Bus, Position, Record, Subscription
-from rookery.errors import InputError, UnknownName
+from rookery.errors import InputError, RookeryError, UnknownName
 from rookery.messages import METRICS_TRAINING
 from rookery.server.metric_table import LARGEST, TIME, MetricTable
 from rookery.server.models import Metrics, Series
@@ -33,6 +34,8 @@ KEPT_RUNS = 64
 KEPT_BYTES = 256 << 20  # of all runs together; the one that was asked for last stays in any case
 AT_ONCE = 1024  # records of one poll
 SHOWN_FIRST = ("mean_return_100", "recent_steps_per_s", "lag_mean")
+
+logger = logging.getLogger(__name__)
 
 
 class History:
@@ -58,6 +61,17 @@ class History:
             answer = _answer(followed.table, run, names, points, start, stop)
         self._let_go()
         return answer
+
+    def warm(self, runs: Sequence[str]) -> None:
+        """Read these before anyone asks; the last of them is kept the longest. Slow."""
+        for run in runs:
+            try:
+                followed = self._followed(run)
+                with followed.lock:
+                    followed.catch_up(self._home)
+            except (RookeryError, OSError) as error:  # whoever asks for it is told
+                logger.debug("the metrics of %s cannot be read: %s", run, error)
+        self._let_go()
 
     def _followed(self, run: str) -> _Followed:
         with self._lock:

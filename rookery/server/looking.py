@@ -7,16 +7,13 @@ has a deadline, and none outlives the server, which holds the other end of its s
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import os
-import signal
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 from rookery.errors import InputError, RookeryError
-from rookery.launchers import LIFELINE, ONE_BLAS_THREAD
+from rookery.launchers import LIFELINE
+from rookery.server.children import Child, ChildLost
 
 AT_A_TIME = 2
 MOST_WAITING = 16
@@ -38,7 +35,7 @@ class Looker:
         at_a_time: int = AT_A_TIME,
     ) -> None:
         """`environment`: what leads a process to the same home."""
-        self._environment = {**environment, **ONE_BLAS_THREAD, LIFELINE: "stdin"}
+        self._environment = {**environment, LIFELINE: "stdin"}
         self._deadline_s = deadline_s
         self._free = asyncio.Semaphore(at_a_time)
         self._waiting = 0
@@ -50,7 +47,7 @@ class Looker:
         self._waiting += 1
         try:
             async with self._free:
-                answer = await self._ask(json.dumps(order).encode() + b"\n")
+                answer = await self._ask(json.dumps(order).encode())
         finally:
             self._waiting -= 1
         if "error" in answer:
@@ -59,40 +56,11 @@ class Looker:
         return spec
 
     async def _ask(self, order: bytes) -> dict[str, Any]:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-m", "rookery", "prepare"),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            env={**os.environ, **self._environment},
-            limit=MAX_ANSWER_BYTES,
-            start_new_session=True,
-        )
-        assert process.stdin is not None and process.stdout is not None
+        child = Child(("prepare",), self._environment, MAX_ANSWER_BYTES)
         try:
-            async with asyncio.timeout(self._deadline_s):
-                process.stdin.write(order)
-                line = await process.stdout.readline()
-        except TimeoutError:
-            raise InputError(
-                f"looking at the environment took longer than {self._deadline_s:g} s: it may hang"
-            ) from None
-        except ValueError:
-            raise InputError("what the environment looks like is too large to be kept") from None
+            answer: dict[str, Any] = json.loads(await child.ask(order, self._deadline_s))
+        except ChildLost as lost:
+            raise InputError(f"the process that looked at the environment {lost}") from None
         finally:
-            await _end(process)
-        if not line.endswith(b"\n"):
-            raise InputError("the process that looked at the environment died: it may be broken")
-        answer: dict[str, Any] = json.loads(line)
+            await child.close()
         return answer
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """With whatever it has started: an engine that was to be looked at, say."""
-    if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-    assert process.stdin is not None
-    process.stdin.close()
-    await process.wait()

@@ -28,6 +28,8 @@ LARGEST = 2**53  # count that a float holds exactly
 TIME = "time_s"  # a column, but no metric
 TOP = (
     "mean_return_100",
+    "min_return_100",
+    "max_return_100",
     "mean_length_100",
     "recent_steps_per_s",
     "steps_per_s",
@@ -41,7 +43,7 @@ TOP = (
 )
 LEDGER = ("trained", "pending", "duplicates", "gaps", "damaged")
 LEAGUE = ("rating", "uncertainty")
-POLICY = ("mean_return_100", "trained", "episodes")
+POLICY = ("mean_return_100", "min_return_100", "max_return_100", "trained", "episodes")
 
 Count = Annotated[int, Meta(ge=0, le=LARGEST)]
 Values = dict[str, float | None]
@@ -60,6 +62,8 @@ class _Ledger(msgspec.Struct, gc=False):
 class _Policy(msgspec.Struct, gc=False):
     values: Values
     mean_return_100: float | None = None
+    min_return_100: float | None = None
+    max_return_100: float | None = None
     trained: Count | None = None
     episodes: Count | None = None
 
@@ -81,6 +85,8 @@ class _Sample(msgspec.Struct, gc=False, kw_only=True, tag="training"):
     recent_steps_per_s: float
     episodes: Count
     mean_return_100: float | None
+    min_return_100: float | None = None
+    max_return_100: float | None = None
     mean_length_100: float | None
     lag_mean: float
     lag_max: Count

@@ -191,6 +191,45 @@ class Environments(View):
     total: int
 
 
+class ObservationPart(View):
+    """One array of what a seat sees."""
+
+    path: str = Field(description="empty for a lone array", json_schema_extra=UNTRUSTED)
+    shape: list[int]
+    dtype: str
+    text: str = Field(description="the same in words")
+
+
+class SeatAction(View):
+    """What a seat may play."""
+
+    kind: Literal["categorical", "multi_categorical", "continuous"]
+    sizes: list[int] = Field(description="how many there are to choose from, for each choice")
+    shape: list[int] = Field(description="of one action; empty for one choice")
+    low: float | None = Field(
+        default=None, description="the least bound of its numbers; null where there is none"
+    )
+    high: float | None = Field(default=None, description="the greatest")
+    text: str = Field(description="the same in words")
+
+
+class SeatSpaces(View):
+    observation: list[ObservationPart]
+    action: SeatAction
+    text: str = Field(description="both in words", json_schema_extra=UNTRUSTED)
+
+
+class EnvironmentDetail(View):
+    """What an environment looks like to those who play in it."""
+
+    id: str
+    source: str
+    description: str = Field(json_schema_extra=UNTRUSTED)
+    seats: dict[str, SeatSpaces] = Field(json_schema_extra=UNTRUSTED)
+    simultaneous: bool = Field(description="all seats act at every step; else in turns")
+    compiled: bool = Field(description="JAX-native: a whole rollout is one compiled call")
+
+
 class AlgorithmOption(View):
     key: str = Field(description="in a config")
     default: bool | int | float | str | None

@@ -14,12 +14,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from anyio import to_thread
+
 from rookery.control.home import Home
 from rookery.control.run_state import DELETED, RunState
 from rookery.control.settings import Settings
 from rookery.errors import InputError, UnknownName
 from rookery.messages import Command, Origin
 from rookery.server.artifacts import find_artifact, list_artifacts
+from rookery.server.describing import Describer, seat_spaces
 from rookery.server.details import config_now, make_detail
 from rookery.server.history import History
 from rookery.server.looking import Busy, Looker
@@ -30,6 +33,7 @@ from rookery.server.models import (
     AuditPage,
     Diagnosis,
     Environment,
+    EnvironmentDetail,
     Environments,
     LogPage,
     Metrics,
@@ -59,6 +63,7 @@ class AmbiguousRun(UnknownName):
         )
 
 
+WARM_RUNS, WARM_S = 16, 60.0
 YOUNG_S = 0.25  # how old an answer may be that others got too
 
 
@@ -91,7 +96,14 @@ class Plane:
         self._series: Memo[Metrics] = Memo(YOUNG_S)
         self._environments: list[Environment] | None = None
         looker = looker or Looker(home.environment)
+        self._describer = Describer(settings.allow, looker)
         self._sender = Sender(home, follower, settings.allow, looker, carries=fleet is not None)
+
+    def warm(self) -> None:
+        """Read the metrics of the newest runs, once the log is known: a million points take a
+        second, which nobody should wait for who opens the first page. Slow."""
+        if self.home.cluster is None and self.follower.ready.wait(WARM_S):
+            self._history.warm([state.id for state in self._states()[-WARM_RUNS:]])
 
     # --- runs ------------------------------------------------------------------------------------
 
@@ -193,19 +205,26 @@ class Plane:
 
     # --- the rest --------------------------------------------------------------------------------
 
+    async def environment(self, id: str) -> EnvironmentDetail:
+        """What it looks like, found in a process of its own. Takes seconds."""
+        spec = await self._describer.spec(id)
+        listed = await to_thread.run_sync(self._listed)
+        source = "gymnasium" if ":" not in id else "code"
+        known = next((e for e in listed if e.id == id), None)
+        return EnvironmentDetail(
+            id=id,
+            source=known.source if known else source,
+            description=known.description if known else "",
+            seats={name: seat_spaces(seat) for name, seat in spec.seats.items()},
+            simultaneous=spec.simultaneous,
+            compiled=spec.compiled,
+        )
+
     def environments(self, search: str, limit: int, offset: int) -> Environments:
         """Those that can be named; what is installed is read once. Slow."""
-        if self._environments is None:
-            from rookery.envs.registry import search as find_all
-
-            self._environments = [
-                Environment(id=e.id, source=e.source, description=e.description) for e in find_all()
-            ]
         wanted = search.lower()
         found = [
-            e
-            for e in self._environments
-            if wanted in e.id.lower() or wanted in e.description.lower()
+            e for e in self._listed() if wanted in e.id.lower() or wanted in e.description.lower()
         ]
         return Environments(environments=found[offset : offset + limit], total=len(found))
 
@@ -243,6 +262,15 @@ class Plane:
         return self._sender.sent_before(prefix)
 
     # --- parts -----------------------------------------------------------------------------------
+
+    def _listed(self) -> list[Environment]:
+        if self._environments is None:
+            from rookery.envs.registry import search as find_all
+
+            self._environments = [
+                Environment(id=e.id, source=e.source, description=e.description) for e in find_all()
+            ]
+        return self._environments
 
     def _all(self) -> Mapping[str, RunState]:
         if not self.follower.ready.is_set():

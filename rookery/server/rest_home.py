@@ -15,6 +15,7 @@ from rookery.errors import UnknownName
 from rookery.server.models import (
     Algorithms,
     AuditPage,
+    EnvironmentDetail,
     Environments,
     LogPage,
     NewToken,
@@ -31,6 +32,7 @@ from rookery.server.rest import (
     Body,
     Limit,
     Offset,
+    Operator,
     Reader,
     Route,
     answer,
@@ -86,6 +88,16 @@ def home_router(plane: Plane, tokens: TokenStore, tickets: Tickets) -> APIRouter
     ) -> Response:
         """Environments that a config can name."""
         return answer(await to_thread.run_sync(plane.environments, search, limit, offset))
+
+    @router.get(
+        "/environment", response_model=EnvironmentDetail, responses=refusals(), tags=["names"]
+    )
+    async def show_environment(
+        caller: Operator,
+        id: Annotated[str, Query(min_length=1, max_length=200, description="as a config has it")],
+    ) -> Response:
+        """What an environment's seats see and play. A process looks at it first: seconds."""
+        return answer(await plane.environment(id))
 
     @router.get("/algorithms", response_model=Algorithms, responses=refusals(), tags=["names"])
     async def list_algorithms(caller: Reader) -> Response:

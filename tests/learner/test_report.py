@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from rookery.codec import Episode
+from rookery.learner.batching import Turn
 from rookery.learner.ledger import Ledger
 from rookery.learner.loop import Updated
 from rookery.learner.report import Pace, Report, Window
@@ -39,6 +49,50 @@ def test_before_the_first_update_there_are_no_values() -> None:
 
     assert found.values == {"learning_rate": 0.5}
     assert found.mean_return_100 is None
+    assert (found.min_return_100, found.max_return_100) == (None, None)
+
+
+def updated(number: int, policy: str, *returns: float) -> Updated:
+    """An update by one fragment, of which a report reads no more than this."""
+    episodes = tuple(Episode("player_0", total, 1) for total in returns)
+    header = SimpleNamespace(policy=policy, steps=len(returns), episodes=episodes)
+    fragment: Any = SimpleNamespace(header=header, valid=np.ones(len(returns), bool))
+    return Updated(number, [Turn((), (fragment,))], [0], {})
+
+
+def test_the_band_is_the_least_and_greatest_return_of_the_last_100_episodes() -> None:
+    report = Report("r", {"main": Window(), "other": Window()}, 2, 0.0)
+    report.note(updated(1, "main", -50.0, 70.0, 5.0))
+    report.note(updated(2, "other", -2.0, 8.0))
+    assert band(read(report)) == (-50.0, 25 / 3, 70.0)
+
+    report.note(updated(3, "main", *[6.0] * 98))
+
+    found = read(report)
+    assert band(found) == band(found.policies["main"]) == (5.0, 6.63, 70.0)  # -50 is forgotten
+    assert band(found.policies["other"]) == (-2.0, 3.0, 8.0)
+
+
+def band(found: Any) -> tuple[float | None, ...]:
+    return found.min_return_100, found.mean_return_100, found.max_return_100
+
+
+@pytest.mark.parametrize("total", [math.nan, math.inf])
+def test_a_return_that_is_no_number_leaves_the_band_unknown(total: float) -> None:
+    report = Report("r", {"main": Window()}, 1, 0.0)
+    report.note(updated(1, "main", 3.0, total, 4.0))
+    assert band(read(report)) == (None, None, None)
+
+
+def test_the_band_goes_on_from_a_checkpoint() -> None:
+    before = Report("r", {"main": Window()}, 1, 0.0)
+    before.note(updated(1, "main", -1.0, 9.0))
+    kept = msgspec.json.decode(msgspec.json.encode(before.windows), type=dict[str, Window])
+
+    after = Report("r", kept, 1, 0.0)
+    after.note(updated(2, "main", 4.0))
+
+    assert band(read(after)) == (-1.0, 4.0, 9.0)
 
 
 def test_a_pace_spans_updates_that_come_less_often_than_it_is_read() -> None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -56,6 +57,8 @@ def said(updates: int, **changes: Any) -> TrainingMetrics:
         "recent_steps_per_s": 21.0,
         "episodes": updates,
         "mean_return_100": float(updates),
+        "min_return_100": -float(updates),
+        "max_return_100": 3.0 * updates,
         "mean_length_100": None,
         "lag_mean": 0.5,
         "lag_max": 2,
@@ -155,7 +158,12 @@ def one(history: History, name: str, **options: Any) -> Series:
 
 def test_every_number_of_a_record_has_a_name(home: FakeHome) -> None:
     policy = PolicyMetrics(
-        trained=7, episodes=2, mean_return_100=0.25, values={"policy_loss": 0.125}
+        trained=7,
+        episodes=2,
+        mean_return_100=0.25,
+        min_return_100=-0.5,
+        max_return_100=0.625,
+        values={"policy_loss": 0.125},
     )
     league = LeagueMetrics(
         snapshots=2, rated_games=9, newest="main@3", rating=25.5, uncertainty=1.5, points={}
@@ -169,6 +177,8 @@ def test_every_number_of_a_record_has_a_name(home: FakeHome) -> None:
 
     assert {series.name: series.value for series in found.series} == {
         "mean_return_100": [3.0],
+        "min_return_100": [-3.0],
+        "max_return_100": [9.0],
         "mean_length_100": [9.0],
         "recent_steps_per_s": [21.0],
         "steps_per_s": [20.0],
@@ -183,6 +193,8 @@ def test_every_number_of_a_record_has_a_name(home: FakeHome) -> None:
         "entropy": [0.7],
         "learning_rate": [3e-4],
         "policies.main.mean_return_100": [0.25],
+        "policies.main.min_return_100": [-0.5],
+        "policies.main.max_return_100": [0.625],
         "policies.main.trained": [7.0],
         "policies.main.episodes": [2.0],
         "policies.main.policy_loss": [0.125],
@@ -214,6 +226,18 @@ def test_without_names_the_return_speed_lag_and_losses_are_shown(home: FakeHome)
         "value_loss",
         "policies.red.mean_return_100",
     ]
+
+
+def test_a_learner_of_before_said_nothing_of_the_band(home: FakeHome) -> None:
+    older = msgspec.json.decode(encode_json(said(1)))
+    del older["min_return_100"], older["max_return_100"]
+    home.write(msgspec.json.encode(older), said(2))
+
+    history = history_of(home)
+
+    assert one(history, "mean_return_100").value == [1.0, 2.0]
+    assert one(history, "min_return_100").value == [None, -2.0]
+    assert one(history, "max_return_100").value == [None, 6.0]
 
 
 def test_a_value_cannot_take_the_name_of_another_number(home: FakeHome) -> None:
@@ -493,6 +517,18 @@ def test_the_runs_that_nobody_asks_for_are_let_go(
         with counted() as polled:
             assert ask(history, run=run).points == 50
             assert polled() == expected
+
+
+def test_runs_are_read_before_anyone_asks(tmp_path: Path) -> None:
+    home = FakeHome(tmp_path, ["a", "b"])
+    for run in "ab":
+        home.write(*(said(i) for i in range(50)), run=run)
+    history = history_of(home)
+    history.warm(["a", "nobody-knows", "b"])
+    for run in "ab":
+        with counted() as polled:
+            assert ask(history, run=run).points == 50
+            assert polled() == 1
 
 
 def test_the_bytes_of_all_runs_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -239,6 +239,8 @@ def test_a_bug_tells_nobody_its_story(shared: Stage, monkeypatch: pytest.MonkeyP
         "runs/a-run/metrics?start=-1",
         "environments?offset=-1",
         "environments?search=" + 201 * "x",
+        "environment?id=",
+        "environment?id=" + 201 * "x",
     ],
 )
 def test_parameters_have_limits(shared: Stage, path: str) -> None:
@@ -335,6 +337,15 @@ def test_the_config_is_shown_as_it_is_now(stage: Stage) -> None:
     stage.ask("POST", "runs/a-run/set-hyperparameters", {"values": {"algorithm.gamma": 0.5}})
     found = stage.got("runs/a-run/config")
     assert (found["actors"]["count"], found["algorithm"]["gamma"]) == (3, 0.5)
+
+
+def test_the_config_of_a_run_that_was_scaled_to_nobody_can_be_used_again(stage: Stage) -> None:
+    stage.create("a-run", actors={"count": 2})
+    assert stage.ask("POST", "runs/a-run/scale-actors", {"count": 0}).status_code == 200
+    found = stage.got("runs/a-run/config")
+    assert found["actors"]["count"] == 2
+    again = stage.ask("POST", "runs?dry_run=true", {"config": found})
+    assert again.json()["outcome"] == "would_accept"
 
 
 def test_every_other_view_of_a_new_run_answers(shared: Stage) -> None:
@@ -665,6 +676,61 @@ def test_an_environments_code_runs_in_another_process(home: Path, own_module: Pa
     with staged(home, ALLOWED) as stage:
         answer = stage.ask("POST", "runs", ours())
         assert answer.status_code == 201, answer.text
+        looked = _pid(own_module)
+        assert looked != os.getpid()
+        assert is_gone(looked)
+
+
+def test_an_environment_is_shown_with_what_its_seats_see_and_play(shared: Stage) -> None:
+    assert shared.got("environment?id=CartPole-v1") == {
+        "id": "CartPole-v1",
+        "source": "gymnasium",
+        "description": "classic control, up to 500 steps",
+        "seats": {
+            "player_0": {
+                "observation": [
+                    {"path": "", "shape": [4], "dtype": "float32", "text": "4 numbers (float32)"}
+                ],
+                "action": {
+                    "kind": "categorical",
+                    "sizes": [2],
+                    "shape": [],
+                    "low": None,
+                    "high": None,
+                    "text": "2 choices",
+                },
+                "text": "sees 4 numbers (float32); plays 2 choices",
+            }
+        },
+        "simultaneous": True,
+        "compiled": False,
+    }
+
+
+def test_an_environment_is_shown_though_no_one_policy_could_play_all_its_seats(
+    shared: Stage,
+) -> None:
+    found = shared.got("environment?id=pettingzoo:simple_tag_v3")
+    seen = {name: seat["observation"][0]["shape"] for name, seat in found["seats"].items()}
+    assert seen["adversary_0"] != seen["agent_0"]
+    assert found["simultaneous"]
+
+
+def test_an_environment_that_cannot_be_shown_is_refused(shared: Stage) -> None:
+    answer = shared.ask("GET", "environment?id=CartPole-v9")
+    assert "did you mean CartPole-v1?" in detail(answer, 422)
+    assert "allow.code" in detail(shared.ask("GET", "environment?id=os:system"), 403)
+    answer = shared.ask("GET", "environment?id=CartPole-v1", scope="read")
+    assert "scope operate" in detail(answer, 403)
+
+
+def test_an_environment_that_is_shown_runs_in_another_process(home: Path, own_module: Path) -> None:
+    with staged(home, ALLOWED) as stage:
+        found = stage.got("environment?id=our_module:Ours")
+        assert (found["source"], found["description"]) == ("code", "")
+        assert found["seats"]["player_0"]["text"] == (
+            "sees 2 numbers in [-1, 1] (float32); plays 2 choices"
+        )
         looked = _pid(own_module)
         assert looked != os.getpid()
         assert is_gone(looked)
