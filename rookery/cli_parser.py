@@ -290,6 +290,8 @@ def _working(commands: Commands) -> None:
     standby.add_argument("--threads", type=int, default=1)
     text = "look at a config on standard input, for a server"
     commands.verb("prepare", verbs.prepare, text, listed=False)
+    text = "play for someone who watches, by orders on standard input, for a server"
+    commands.verb("viewer", verbs.viewer, text, listed=False)
     text = "an evaluation or a match, for the owner of a run"
     job = commands.verb("job", verbs_control.job, text, run=True, listed=False)
     job.add_argument("--command", required=True, metavar="ID")

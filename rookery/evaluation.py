@@ -170,16 +170,19 @@ def _sitting(home: Home, run: str, player: str, greedy: bool) -> list[Member]:
     seating = Seating.of(config, spec)
     found = []
     for number, (seat, seat_spec) in enumerate(spec.seats.items()):
-        live = [p for p, seats in seating.live.items() if number in seats]
-        if player == "policy" and live:
-            frozen = load_frozen(home, run, policy=live[0])
+        text = usual_player(seating, number, seat) if player == "policy" else player
+        if text in seating.live:
+            frozen = load_frozen(home, run, policy=text)
             acts = PolicyPlayer(frozen.network, greedy=greedy)
             found.append(Member(seat, acts, seat, frozen.arrays))
-            continue
-        others = [t for t in seating.map.options_of(seat) if not t.startswith("league:")]
-        text = others[0] if player == "policy" and others else player
-        if text == "policy":
-            text = "script:random"
-        made = make_player(PlayerName.parse(text), seat_spec, spec.id)
-        found.append(Member(seat, made, seat))
+        else:
+            made = make_player(PlayerName.parse(text), seat_spec, spec.id)
+            found.append(Member(seat, made, seat))
     return found
+
+
+def usual_player(seating: Seating, number: int, seat: str) -> str:
+    """The policy that plays in a seat, else the first fixed player that the map names there."""
+    live = [policy for policy, seats in seating.live.items() if number in seats]
+    fixed = [t for t in seating.map.options_of(seat) if not t.startswith("league:")]
+    return next(iter([*live, *fixed]), "script:random")

@@ -16,6 +16,7 @@ _PURPOSES = {
     "evaluation": 4,
     "seats": 5,
     "match": 6,
+    "viewing": 7,
 }
 
 

@@ -358,6 +358,12 @@ def prepare(arguments: argparse.Namespace, began: float) -> int:
     return leave(preparing.serve_one(workers.end_with_parent))
 
 
+def viewer(arguments: argparse.Namespace, began: float) -> int:
+    from rookery.viewing import viewer
+
+    return leave(viewer.main())
+
+
 def worker(arguments: argparse.Namespace, began: float) -> int:
     from rookery import workers
 

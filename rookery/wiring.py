@@ -253,6 +253,7 @@ def wire_learner(
     )
     if checkpoint is not None:
         trainer.restore(checkpoint.arrays)
+    post.critics = trainer.critic_arrays
     if leagues is not None:
         leagues.reset = trainer.reset
     report = Report(run, manifest.windows, len(place.spec.seats), manifest.train_s)

@@ -447,11 +447,16 @@ def step_back(niceness: int) -> None:
             Path("/proc/self/autogroup").write_text(str(niceness))
 
 
-def end_with_parent() -> None:
-    """Die with the process that holds our standard input, whatever kills it."""
+def die_with_parent() -> None:
+    """At once, whatever kills it; on Linux only."""
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
+def end_with_parent() -> None:
+    """Die with the process that holds our standard input, whatever kills it."""
+    die_with_parent()
 
     def wait() -> None:
         while os.read(0, 4096):

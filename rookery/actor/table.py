@@ -212,11 +212,11 @@ class Moved:
     def begin(cls, table: Table, turn: np.ndarray) -> Moved:
         moved = cls()
         moved.turn, moved.decided = turn, {}
-        moved.actions = [_blank_actions(spec, table.env.slots) for spec in table.specs]
+        moved.actions = [blank_actions(spec, table.env.slots) for spec in table.specs]
         return moved
 
 
-def _blank_actions(spec: SeatSpec, slots: int) -> np.ndarray:
+def blank_actions(spec: SeatSpec, slots: int) -> np.ndarray:
     if isinstance(spec.action, Continuous):
         return np.zeros((slots, *spec.action.shape), spec.action.dtype)
     if isinstance(spec.action, MultiCategorical):

@@ -9,6 +9,7 @@ or jax.numpy, as their first argument.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,7 @@ Stats = dict[str, Any]  # "obs.mean.<leaf>" -> array
 
 NORMALIZED_LIMIT = 10.0
 _EPSILON = 1e-6
+_CRITIC = ("v.", "ret.")  # acting needs neither the value network nor the returns' scale
 
 
 @dataclass(frozen=True)
@@ -96,11 +98,11 @@ class Network:
 
     def acting_arrays(self, params: Params, stats: Stats) -> dict[str, np.ndarray]:
         """What acting needs, as numpy; the value network and returns stay with the learner."""
-        return {
-            name: np.asarray(array)
-            for name, array in {**params, **stats}.items()
-            if not name.startswith(("v.", "ret."))
-        }
+        return _part(params, stats, lambda name: not name.startswith(_CRITIC))
+
+    def critic_arrays(self, params: Params, stats: Stats) -> dict[str, np.ndarray]:
+        """The rest: with both, a policy can act and say what it expects."""
+        return _part(params, stats, lambda name: name.startswith(_CRITIC))
 
     def encode(self, xp: Any, params: Params, stats: Stats, observation: dict[str, Any]) -> Any:
         """(N, ...) raw leaves -> (N, features) float32."""
@@ -186,6 +188,10 @@ class Network:
 def initial_arrays(network: Network, seed: int, *place: int) -> tuple[Params, Stats]:
     """The parameters and statistics that a run begins with; `place` tells its policies apart."""
     return network.init(seeds.generator(seed, "network", *place)), network.init_stats()
+
+
+def _part(params: Params, stats: Stats, wanted: Callable[[str], bool]) -> dict[str, np.ndarray]:
+    return {name: np.asarray(x) for name, x in {**params, **stats}.items() if wanted(name)}
 
 
 def orthogonal(rng: np.random.Generator, inputs: int, outputs: int, gain: float) -> np.ndarray:

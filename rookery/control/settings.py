@@ -65,6 +65,10 @@ class ServerSettings(_Part):
         default=1024, ge=1, description="messages kept for a slow client before some are left out"
     )
 
+    viewers: int = Field(
+        default=4, ge=0, description="people who watch a policy play at a time, a process for each"
+    )
+
     @field_validator("allowed_hosts")
     @classmethod
     def _are_hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:

@@ -25,6 +25,8 @@ Arrays = dict[str, np.ndarray]
 Options = Mapping[str, Any]  # what a person set under `env.`, for the environment's constructor
 NO_OPTIONS: Options = types.MappingProxyType({})
 
+Picture = np.ndarray | str  # (height, width, 3) uint8, or SVG text
+
 SOLO_SEAT = "player_0"  # the one seat of a single-agent environment
 
 
@@ -78,6 +80,10 @@ class BatchedEnvironment(Protocol):
         """Continue from `save`; returns the views as they stood."""
         ...
 
+    def picture(self, slot: int) -> Picture | None:
+        """The slot as it stands; None where it was not made to be drawn, or can't be."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -120,6 +126,7 @@ __all__ = [
     "CompiledStep",
     "EnvironmentSpec",
     "Options",
+    "Picture",
     "SeatSpec",
     "SeatView",
 ]

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from rookery.envs import Arrays, CompiledEnvironment, CompiledStep, SeatView
+from rookery.envs import Arrays, CompiledEnvironment, CompiledStep, Picture, SeatView
 from rookery.envs.failures import environment_failed
 from rookery.envs.heads import check_legal
 from rookery.envs.saving import check_header, header_text
@@ -45,6 +45,7 @@ class SteppedCompiled:
         self._ended = np.zeros(slots, bool)  # these slots begin anew at their next step
         self._views: dict[str, SeatView] = {}
         self._calls = 0
+        self._draw = getattr(env, "picture", None)
         self._reset, self._step, self._step_some = _batched(env, slots)
 
     def reset(self, seed: int) -> dict[str, SeatView]:
@@ -151,6 +152,14 @@ class SteppedCompiled:
 
     def _header(self) -> dict[str, Any]:
         return {"id": self.spec.id, "slots": self.slots}
+
+    def picture(self, slot: int) -> Picture | None:
+        """What the environment draws of its state, if it has a `picture` for that."""
+        if self._draw is None:
+            return None
+        state = jax.tree.map(lambda x: x[slot], self._played[1])
+        drawn: Picture | None = self._draw(state)
+        return drawn
 
     def close(self) -> None:
         """Nothing to close."""

@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from rookery.envs import Arrays, SeatView
+from rookery.envs import Arrays, Picture, SeatView
 from rookery.envs.failures import environment_failed
 from rookery.envs.heads import MASK, excuse_ended, flat_mask
 from rookery.envs.layers import restore_copy, save_copy
@@ -29,6 +29,7 @@ class Copies(Protocol):
     def step(self, actions: np.ndarray) -> SeatView: ...
     def save(self) -> Arrays: ...
     def restore(self, state: Arrays, view: SeatView) -> None: ...
+    def picture(self, slot: int) -> Picture | None: ...
     def close(self) -> None: ...
 
 
@@ -124,6 +125,10 @@ class VectorCopies:
         restore_copy(self._env, from_text(state["copies"])[0], {})
         self._steps = int(state["steps"][0])
         self._ended = view.terminated | view.truncated
+
+    def picture(self, slot: int) -> Picture | None:
+        rendered: Any = self._env.render() if self._env.render_mode == "rgb_array" else None
+        return None if rendered is None else _as_picture(rendered[slot])
 
     def close(self) -> None:
         self._env.close()
@@ -228,6 +233,14 @@ class LoopedCopies:
         self._steps = [int(steps) for steps in state["steps"]]
         self._ended = view.terminated | view.truncated
 
+    def picture(self, slot: int) -> Picture | None:
+        env = self._envs[slot]
+        return _as_picture(env.render()) if env.render_mode == "rgb_array" else None
+
     def close(self) -> None:
         for env in self._envs:
             env.close()
+
+
+def _as_picture(rendered: Any) -> np.ndarray | None:
+    return None if rendered is None else np.asarray(rendered, np.uint8)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rookery.envs import NO_OPTIONS, SOLO_SEAT, Arrays, Options, SeatView
+from rookery.envs import NO_OPTIONS, SOLO_SEAT, Arrays, Options, Picture, SeatView
 from rookery.envs.copies import Copies, LoopedCopies, VectorCopies
 from rookery.envs.making import Env, Factory, make_copy, make_vector
 from rookery.envs.probing import Interface, probe
@@ -96,6 +96,10 @@ class GymnasiumEnvironment:
 
     def _header(self) -> dict[str, Any]:
         return {"id": self.spec.id, "slots": self.slots, "native": self._native}
+
+    def picture(self, slot: int) -> Picture | None:
+        """What the environment renders, if its options have a `render_mode` of rgb_array."""
+        return self._copies.picture(slot)
 
     def close(self) -> None:
         """Close every copy."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rookery.envs import NO_OPTIONS, Arrays, Options, SeatView
+from rookery.envs import NO_OPTIONS, Arrays, Options, Picture, SeatView
 from rookery.envs.failures import environment_failed
 from rookery.envs.heads import check_legal
 from rookery.envs.pettingzoo_games import Frame, Game, as_game
@@ -225,6 +225,14 @@ class PettingZooEnvironment:
 
     def _header(self) -> dict[str, Any]:
         return {"id": self.spec.id, "slots": self.slots, "seats": list(self._ports)}
+
+    def picture(self, slot: int) -> Picture | None:
+        """What the game renders, if its options have a `render_mode` of rgb_array."""
+        env = self._games[slot].env
+        if getattr(env.unwrapped, "render_mode", None) != "rgb_array":
+            return None
+        rendered = env.render()
+        return None if rendered is None else np.asarray(rendered, np.uint8)
 
     def close(self) -> None:
         """Close every copy."""

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from gymnasium import spaces
 
-from rookery.envs import NO_OPTIONS, CompiledStep, Options
+from rookery.envs import NO_OPTIONS, CompiledStep, Options, Picture
 from rookery.envs.compiled import register_pytrees, template_type
 from rookery.envs.failures import first_line
 from rookery.envs.leaves import read_space, travel_dtype
@@ -67,6 +67,10 @@ class PgxEnvironment:
         rewards = jnp.where(ended, 0, played.rewards)
         terminated = played.terminated & ~ended
         return (game, order, terminated), self._told(game, order, rewards, terminated, ended)
+
+    def picture(self, state: Any) -> Picture | None:
+        """The board, drawn by Pgx."""
+        return str(state[0].to_svg())
 
     def _begin(self, key: Any) -> tuple[Any, Any]:
         """A new game and the player in each seat: those that follow the one who moves first."""

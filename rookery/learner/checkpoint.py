@@ -73,7 +73,12 @@ class Manifest(msgspec.Struct, kw_only=True):
 
     @property
     def name(self) -> str:
-        return f"{self.generation:06d}-{self.number:010d}"
+        return checkpoint_name(self.version)
+
+
+def checkpoint_name(version: WeightsVersion) -> str:
+    """Names sort as versions do."""
+    return f"{version.generation:06d}-{version.number:010d}"
 
 
 @dataclass(frozen=True)
@@ -100,6 +105,12 @@ def acting_arrays(network: Network, arrays: Arrays, policy: str) -> Arrays:
     """What a policy needs to act, from a checkpoint's arrays."""
     own = sub_arrays(arrays, f"{policy}/")
     return network.acting_arrays(sub_arrays(own, "params/"), sub_arrays(own, "stats/"))
+
+
+def critic_arrays(network: Network, arrays: Arrays, policy: str) -> Arrays:
+    """The rest: what it needs to say what it expects."""
+    own = sub_arrays(arrays, f"{policy}/")
+    return network.critic_arrays(sub_arrays(own, "params/"), sub_arrays(own, "stats/"))
 
 
 def sub_arrays(arrays: Arrays, prefix: str) -> Arrays:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from rookery.bus import Bus, Outgoing
 from rookery.codec import Arrays, Weights, WeightsHeader, encode_weights
 from rookery.learner.batching import Inbox
 from rookery.messages import (
     CREDITS_KEY,
+    CRITIC_KEY,
     LEAGUE_KEY,
     MODEL_UPDATES,
     Credits,
@@ -19,6 +20,7 @@ from rookery.messages import (
 )
 
 _RETAIN_EVERY = 16  # updates between removals of superseded weights
+CRITIC_INTERVAL_S = 1.0  # only people who watch want the value networks
 
 
 class LearnerPost:
@@ -38,6 +40,8 @@ class LearnerPost:
         self.published = number  # the newest weights that the actors have
         self._bus, self._inbox = bus, inbox
         self._interval_s, self._due = interval_s, 0.0
+        self._critic_due = 0.0
+        self.critics: Callable[[], Mapping[str, Arrays]] = dict  # by policy; nobody's yet
 
     @property
     def version(self) -> WeightsVersion:
@@ -59,6 +63,9 @@ class LearnerPost:
         if late or now >= self._due:
             self.published, self._due = self.number, now + self._interval_s
             weights = self._weights(arrays)
+        if weights and now >= self._critic_due:
+            self._critic_due = now + CRITIC_INTERVAL_S
+            weights += self._weights(self.critics(), "critic", CRITIC_KEY)
         self._bus.publish([*self._league(pools), *weights, self._granted()])
         if self.number % _RETAIN_EVERY == 0:
             self._bus.retain(MODEL_UPDATES, self._bus.end(MODEL_UPDATES), keep_newest=True)
@@ -72,10 +79,17 @@ class LearnerPost:
         self._inbox.book.grant(self.published, len(self._inbox.pending), behind)
         return self._credits(self._inbox.book.offers)
 
-    def _weights(self, arrays: Mapping[str, Arrays]) -> list[Outgoing]:
-        headers = {"kind": "weights", "run": self.run, "version": str(self.version)}
+    def _weights(
+        self, arrays: Mapping[str, Arrays], kind: str = "weights", prefix: str = ""
+    ) -> list[Outgoing]:
+        headers = {"kind": kind, "run": self.run, "version": str(self.version)}
         return [
-            Outgoing(MODEL_UPDATES, encode_weights(self._named(policy, found)), policy, headers)
+            Outgoing(
+                MODEL_UPDATES,
+                encode_weights(self._named(policy, found)),
+                prefix + policy,
+                headers,
+            )
             for policy, found in arrays.items()
         ]
 

@@ -6,7 +6,7 @@ itself. Groups do not know of one another.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -15,7 +15,7 @@ import numpy as np
 from rookery import seeds
 from rookery.algorithms.batches import has_trained_rows
 from rookery.algorithms.groups import Group
-from rookery.algorithms.networks import initial_arrays
+from rookery.algorithms.networks import Network, Params, Stats, initial_arrays
 from rookery.algorithms.policies import PolicySetup, grouped, initial_weights, stream
 from rookery.codec import Arrays, Fragment
 from rookery.config import live_hyperparameters
@@ -85,10 +85,15 @@ class Trainer:
 
     def acting_arrays(self) -> dict[str, Arrays]:
         """What each policy needs to act: parameters and statistics, without the value's."""
+        return self._arrays(Network.acting_arrays)
+
+    def critic_arrays(self) -> dict[str, Arrays]:
+        """What acting leaves out: each policy's value network and the scale of its returns."""
+        return self._arrays(Network.critic_arrays)
+
+    def _arrays(self, part: Callable[[Network, Params, Stats], Arrays]) -> dict[str, Arrays]:
         return {
-            member.name: member.network.acting_arrays(
-                group.state.params(i), group.state.policies[i].stats
-            )
+            member.name: part(member.network, group.state.params(i), group.state.policies[i].stats)
             for group in self._groups
             for i, member in enumerate(group.members)
         }

@@ -2,7 +2,8 @@
 
     app = build_app(plane, tokens, settings)
 
-An ASGI app with REST and the stream under /api/v1, MCP at /mcp, /metrics, /healthz and /readyz.
+An ASGI app with REST, the stream and watching under /api/v1, MCP at /mcp, /metrics, /healthz and
+/readyz, and the page at /.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from rookery.server.limits import RateLimits
 from rookery.server.mcp import build_mcp
 from rookery.server.models import Health
 from rookery.server.openapi import NO_TOKEN, document, refusals
+from rookery.server.page import PAGES, PREFIXES, Page
 from rookery.server.plane import Plane
 from rookery.server.problems import add_handlers, problem
 from rookery.server.prometheus import CONTENT_TYPE, HttpMeter, Metered, exposition
@@ -36,6 +38,7 @@ from rookery.server.rest_runs import runs_router
 from rookery.server.stream import Hub
 from rookery.server.tickets import Tickets
 from rookery.server.tokens import Token, TokenStore
+from rookery.server.watch import Watchers
 
 if TYPE_CHECKING:
     from rookery.server.mcp.http import McpDoor
@@ -57,21 +60,33 @@ def build_app(
         server.requests_per_s, server.burst, server.changes_per_s, server.change_burst
     )
     meter, tickets, hub = HttpMeter(), Tickets(), Hub(plane.follower, settings)
-    doors = Doors(hub, make_mcp and partial(make_mcp, plane, limits))
+    watchers = Watchers(plane.home.environment, server.viewers)
+    doors = Doors(hub, make_mcp and partial(make_mcp, plane, limits), plane.warm)
     api = build_api(plane, tokens, tickets, meter, doors.open)
-    _add_stream(api, hub, tokens, meter)
+    _add_conversations(api, hub, watchers, tokens, meter)
     doors.api = api
-    guard = Guard(doors, tokens=tokens, tickets=tickets, server=server, limits=limits)
+    guard = Guard(
+        doors,
+        tokens=tokens,
+        tickets=tickets,
+        server=server,
+        limits=limits,
+        open_pages=PAGES,
+        open_prefixes=PREFIXES,
+    )
     return Metered(guard, meter)
 
 
 class Doors:
-    """The guarded part: /mcp to an app of its own, which comes later than the rest; all else to
-    the API."""
+    """The guarded part: /mcp to an app of its own, which comes later than the rest; the page's
+    files to the page; all else to the API."""
 
-    def __init__(self, hub: Hub, make_mcp: Callable[[], McpDoor] | None) -> None:
+    def __init__(
+        self, hub: Hub, make_mcp: Callable[[], McpDoor] | None, warm: Callable[[], None]
+    ) -> None:
         self.api: ASGIApp | None = None
-        self._hub, self._make_mcp = hub, make_mcp
+        self._hub, self._make_mcp, self._warm = hub, make_mcp, warm
+        self._page = Page()
         self._mcp: ASGIApp | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -80,6 +95,8 @@ class Doors:
         if scope["type"] == "http" and scope["path"].rstrip("/") == MCP:
             later = problem(503, "MCP is not there yet: try again", {"Retry-After": "1"})
             app = self._mcp or later
+        elif scope["type"] == "http" and _is_page(scope):
+            app = self._page
         await app(scope, receive, send)
 
     @asynccontextmanager
@@ -87,9 +104,13 @@ class Doors:
         """As long as the server serves."""
         async with create_task_group() as tasks:
             tasks.start_soon(self._open_mcp)
+            tasks.start_soon(self._get_warm)
             yield
             tasks.cancel_scope.cancel()
         await self._hub.close()
+
+    async def _get_warm(self) -> None:
+        await to_thread.run_sync(self._warm, abandon_on_cancel=True)
 
     async def _open_mcp(self) -> None:
         if self._make_mcp is None:
@@ -101,6 +122,11 @@ class Doors:
                 await sleep_forever()
             finally:
                 self._mcp = None
+
+
+def _is_page(scope: Scope) -> bool:
+    path: str = scope["path"]
+    return scope["method"] in ("GET", "HEAD") and (path in PAGES or path.startswith(PREFIXES))
 
 
 def build_api(
@@ -163,7 +189,9 @@ def _add_health(app: FastAPI, plane: Plane) -> None:
         return plain(await to_thread.run_sync(document, app))
 
 
-def _add_stream(app: FastAPI, hub: Hub, tokens: TokenStore, meter: HttpMeter) -> None:
+def _add_conversations(
+    app: FastAPI, hub: Hub, watchers: Watchers, tokens: TokenStore, meter: HttpMeter
+) -> None:
     def authenticate(text: str) -> Token | None:
         return tokens.check(text, time.time())
 
@@ -171,7 +199,11 @@ def _add_stream(app: FastAPI, hub: Hub, tokens: TokenStore, meter: HttpMeter) ->
         with meter.stream_client():
             await hub.stream(websocket, authenticate)
 
+    async def watch(websocket: WebSocket) -> None:
+        await watchers.watch(websocket, authenticate)
+
     app.router.add_websocket_route(f"{API}/stream", stream)
+    app.router.add_websocket_route(f"{API}/watch", watch)
 
 
 def _add_metrics(app: FastAPI, plane: Plane, meter: HttpMeter) -> None:

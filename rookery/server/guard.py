@@ -51,7 +51,7 @@ from rookery.server.tokens import Token, TokenStore
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
-STREAM = "/api/v1/stream"  # may say who it is in its first message
+CONVERSATIONS = ("/api/v1/stream", "/api/v1/watch")  # may say who it is in the first message
 MCP = "/mcp"  # all of it is POST: whoever serves it counts what changes something
 TICKET_HOLDER = Token("ticket", "read", "ticket")
 
@@ -77,16 +77,19 @@ class Guard:
         limits: RateLimits | None = None,
         *,
         open_paths: Collection[str] = OPEN_PATHS,
+        open_pages: Collection[str] = (),
         open_prefixes: tuple[str, ...] = (),
         body_timeout_s: float = 30.0,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`open_paths`, and pages below `open_prefixes`, can be read without a token."""
+        """`open_paths`, `open_pages` and what is below `open_prefixes` need no token to be read;
+        the last two are the page's files, which bring a policy of their own."""
         self._app, self._tokens, self._tickets, self._now = app, tokens, tickets, now
         self.limits = limits or RateLimits(
             server.requests_per_s, server.burst, server.changes_per_s, server.change_burst
         )
         self._open_paths, self._open_prefixes = frozenset(open_paths), open_prefixes
+        self._open_pages = frozenset(open_pages)
         self._hosts = _names_of(server)
         self._schemes = (b"https://",) if server.tls_cert else (b"http://", b"https://")
         self._bodies = Bodies(server.max_body_kb, body_timeout_s)
@@ -115,7 +118,7 @@ class Guard:
         except Gone:
             return
         else:
-            await self._app(scope, receive, self._with_headers(scope["path"], send))
+            await self._app(scope, receive, self._with_headers(scope, send))
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -177,10 +180,10 @@ class Guard:
         return TICKET_HOLDER
 
     def _connecting(self, scope: Scope, seen: Seen) -> Token | None:
-        """Whose upgrade it is; the stream keeps its header, to ask again while it is open."""
+        """Whose upgrade it is; a conversation keeps its header, to ask again while it is open."""
         if b"authorization" in seen:
             return self._bearer(seen[b"authorization"])
-        if scope["path"] != STREAM:
+        if scope["path"] not in CONVERSATIONS:
             raise Refused(NO_TOKEN)
         return None
 
@@ -207,11 +210,11 @@ class Guard:
     # --- what is answered ------------------------------------------------------------------------
 
     def _is_page(self, path: str) -> bool:
-        return bool(self._open_prefixes) and path.startswith(self._open_prefixes)
+        return path in self._open_pages or path.startswith(self._open_prefixes)
 
-    def _with_headers(self, path: str, send: Send) -> Send:
+    def _with_headers(self, scope: Scope, send: Send) -> Send:
         """The app's answer with our headers in place of its own; a page has its own policy."""
-        is_page = self._is_page(path)
+        is_page = scope["method"] in ("GET", "HEAD") and self._is_page(scope["path"])
         ours, dropped = (PAGE_HEADERS, _PAGE_OWN) if is_page else (API_HEADERS, _API_OWN)
 
         async def sending(message: Message) -> None:

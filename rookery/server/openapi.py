@@ -5,12 +5,15 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Any
 
+import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from rookery.server.files import SAVED, SHOWN
 from rookery.server.models import Problem
+from rookery.viewing import Reply, Watch
 
+_REF = "#/components/schemas/{name}"
 ALWAYS = (400, 401, 403, 405, 408, 413, 415, 422, 429, 503)  # whatever is asked
 
 _PROBLEM = {
@@ -48,8 +51,10 @@ def document(app: FastAPI) -> dict[str, Any]:
             title=app.title, version=app.version, description=DESCRIPTION, routes=app.routes
         )
         parts = made.setdefault("components", {})
-        schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
-        parts.setdefault("schemas", {})["Problem"] = schema
+        schemas = parts.setdefault("schemas", {})
+        schemas["Problem"] = Problem.model_json_schema(ref_template=_REF.format(name="{model}"))
+        # what is said on /api/v1/watch, which OpenAPI has no words for
+        schemas |= msgspec.json.schema_components((Watch, Reply), ref_template=_REF)[1]
         parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         made["security"] = [{"token": []}]
         app.openapi_schema = made

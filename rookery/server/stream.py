@@ -12,46 +12,41 @@ missing any more: without a gap and without a double.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 
 import anyio
 import anyio.to_thread
-from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketDisconnected
+from starlette.websockets import WebSocket
 
 from rookery.control.settings import Settings
 from rookery.errors import RookeryError
+from rookery.server.conversing import (
+    BAD_MESSAGE,
+    GONE,
+    NOT_READY,
+    READY,
+    TOO_MANY,
+    Authenticate,
+    Caller,
+    Hello,
+    Refusal,
+    together,
+)
 from rookery.server.follower import Follower, Portion
 from rookery.server.outbox import Outbox
 from rookery.server.rounds import Rounds, frames
 from rookery.server.stream_protocol import (
-    BAD_MESSAGE,
-    BAD_SCOPE,
-    BAD_TOKEN,
-    NOT_READY,
-    READY,
-    TOO_MANY,
-    Hello,
     Left,
-    Refusal,
     Selection,
     Subscribe,
     decode,
-    error,
     left_out,
     subscribed,
 )
-from rookery.server.tokens import Token, allows
 
-HELLO_S = 5.0  # for the first message of a client without a header
-TOKEN_S = 10.0  # how often a client's token is looked at again: it may be revoked, or expire
-GOOD_BYE_S = 5.0  # for the last frame to a client that may not read
 FRAME = 256  # messages at most, so that a slow client loses little at a time
 PORTION = 500  # messages that a resuming client is given at a time
 READERS = 4  # clients whose portions are read from the bus at a time
-
-_GONE = (WebSocketDisconnect, WebSocketDisconnected, OSError)  # what a lost client looks like
-
-Authenticate = Callable[[str], Token | None]
 
 logger = logging.getLogger(__name__)
 
@@ -59,11 +54,10 @@ logger = logging.getLogger(__name__)
 class _Client:
     """One conversation."""
 
-    def __init__(self, websocket: WebSocket, queue: int) -> None:
-        self.websocket = websocket
+    def __init__(self, caller: Caller, queue: int) -> None:
+        self.caller, self.websocket = caller, caller.websocket
         self.outbox = Outbox(queue)
         self.wanted: Subscribe | None = None  # and not begun with
-        self.token = ""
 
 
 class Hub:
@@ -88,16 +82,17 @@ class Hub:
 
     async def stream(self, websocket: WebSocket, authenticate: Authenticate) -> None:
         """Converse with one client until it leaves or has to."""
-        client = _Client(websocket, self._queue)
+        caller = Caller(websocket, authenticate)
+        client = _Client(caller, self._queue)
         try:
             await websocket.accept()
             if len(self._clients) >= self._most_clients:
                 raise Refusal(TOO_MANY, f"{self._most_clients} clients follow already: try later")
             self._clients.add(client)
-            await self._converse(client, authenticate)
+            await self._converse(client)
         except Refusal as refusal:
-            await _refuse(websocket, refusal)
-        except _GONE:
+            await caller.refuse(refusal)
+        except GONE:
             logger.debug("a client of the stream has left")
         finally:
             self._rounds.leave(client.outbox)
@@ -105,33 +100,19 @@ class Hub:
 
     # --- one conversation ------------------------------------------------------------------------
 
-    async def _converse(self, client: _Client, authenticate: Authenticate) -> None:
-        await _greet(client, authenticate)
+    async def _converse(self, client: _Client) -> None:
+        await client.caller.greet(decode)
         if not await self._rounds.start():
             raise Refusal(NOT_READY, "the server is starting: try again")
         await client.websocket.send_text(READY)
-        ended: list[Refusal] = []
-        async with anyio.create_task_group() as tasks:
-
-            async def run(part: Callable[[], Awaitable[None]]) -> None:
-                try:
-                    await part()
-                except Refusal as refusal:
-                    ended.append(refusal)
-                except _GONE:
-                    logger.debug("a client of the stream has left")
-                tasks.cancel_scope.cancel()
-
-            tasks.start_soon(run, lambda: self._receive(client))
-            tasks.start_soon(run, lambda: _check(client, authenticate))
-            tasks.start_soon(run, lambda: self._send(client))
-        if ended:
-            raise ended[0]
+        await together(
+            lambda: self._receive(client), client.caller.stay_known, lambda: self._send(client)
+        )
 
     async def _receive(self, client: _Client) -> None:
         """The newest subscription is the one that counts."""
         while True:
-            said = decode(await _received(client.websocket))
+            said = decode(await client.caller.received())
             if isinstance(said, Hello):
                 raise Refusal(BAD_MESSAGE, "hello was said already: subscribe")
             client.wanted = said
@@ -197,48 +178,3 @@ class Hub:
         except (RookeryError, OSError) as problem:
             logger.warning("%s cannot be read for the stream: %s", channel, problem)
             return Portion(after + 1, [])
-
-
-async def _greet(client: _Client, authenticate: Authenticate) -> None:
-    """Know who it is, by the header of its request or by its first message."""
-    scheme, _, text = client.websocket.headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer" and text:
-        client.token = text.strip()
-    else:
-        with anyio.move_on_after(HELLO_S):
-            said = decode(await _received(client.websocket))
-            if not isinstance(said, Hello):
-                raise Refusal(BAD_TOKEN, "say hello first, with a token")
-            client.token = said.token
-    _know(client, authenticate)
-
-
-def _know(client: _Client, authenticate: Authenticate) -> None:
-    token = authenticate(client.token) if client.token else None
-    if token is None:
-        raise Refusal(BAD_TOKEN, "no valid token: make one with rookery tokens create")
-    if not allows(token.scope, "read"):
-        raise Refusal(BAD_SCOPE, "the token's scope does not let it read")
-
-
-async def _check(client: _Client, authenticate: Authenticate) -> None:
-    while True:
-        await anyio.sleep(TOKEN_S)
-        _know(client, authenticate)
-
-
-async def _received(websocket: WebSocket) -> Mapping[str, object]:
-    message = await websocket.receive()
-    if message["type"] == "websocket.disconnect":
-        raise WebSocketDisconnect(message.get("code", 1005))
-    return message
-
-
-async def _refuse(websocket: WebSocket, refusal: Refusal) -> None:
-    """Say why in a frame, then in the code."""
-    try:
-        with anyio.move_on_after(GOOD_BYE_S):
-            await websocket.send_text(error(refusal.detail))
-            await websocket.close(refusal.code, refusal.detail[:100])
-    except _GONE:
-        logger.debug("a client of the stream left before it could be told")

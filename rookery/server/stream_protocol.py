@@ -8,22 +8,14 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
+from rookery.server.conversing import Hello, decoded
 from rookery.server.recent import Message
-
-MAX_BYTES = 64 << 10  # of a client's message
-BAD_MESSAGE, BAD_TOKEN, BAD_SCOPE, TOO_MANY, NOT_READY = 4400, 4401, 4403, 4429, 1013
 
 _RUN = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}"
 _Run = Annotated[str, Meta(pattern=rf"\A(\*|{_RUN})\Z")]
 _Channel = Annotated[str, Meta(pattern=rf"\A(events|commands|(metrics|actors)/{_RUN})\Z")]
 _Seq = Annotated[int, Meta(ge=-1, le=2**62)]
 _Kind = Literal["events", "commands", "metrics", "actors"]
-
-
-class Hello(msgspec.Struct, tag="hello", forbid_unknown_fields=True):
-    """Who it is, where no header could say it."""
-
-    token: Annotated[str, Meta(max_length=256)]
 
 
 class Subscribe(msgspec.Struct, tag="subscribe", forbid_unknown_fields=True):
@@ -59,14 +51,6 @@ class Selection(NamedTuple):
         ]
 
 
-class Refusal(Exception):
-    """The conversation ends: a code of the contract, and one line."""
-
-    def __init__(self, code: int, detail: str) -> None:
-        super().__init__(detail)
-        self.code, self.detail = code, detail
-
-
 class Left(NamedTuple):
     """Messages of a channel that a client did not get."""
 
@@ -87,20 +71,9 @@ class _Entry(msgspec.Struct):
 _decode: Callable[[str], Hello | Subscribe] = msgspec.json.Decoder(Hello | Subscribe).decode
 _encode = msgspec.json.Encoder().encode
 
-READY = '{"type":"ready"}'
-
 
 def decode(message: Mapping[str, object]) -> Hello | Subscribe:
-    """A client's message as the server received it."""
-    text = message.get("text")
-    if not isinstance(text, str):
-        raise Refusal(BAD_MESSAGE, "messages are text: send JSON")
-    if len(text.encode(errors="replace")) > MAX_BYTES:
-        raise Refusal(BAD_MESSAGE, f"a message has at most {MAX_BYTES} bytes")
-    try:
-        return _decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise Refusal(BAD_MESSAGE, f"not a message of the stream: {str(error)[:300]}") from None
+    return decoded(message, _decode, "the stream")
 
 
 def entry(message: Message) -> str:
@@ -128,7 +101,3 @@ def subscribed(at: Mapping[str, int]) -> str:
 def left_out(channel: str, left: Left) -> str:
     found = {"type": "left_out", "channel": channel, "from": left.first, "to": left.last}
     return _encode({**found, "count": left.count}).decode()
-
-
-def error(detail: str) -> str:
-    return _encode({"type": "error", "detail": detail}).decode()

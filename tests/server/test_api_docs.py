@@ -41,10 +41,12 @@ def test_the_examples_run(cli: Cli) -> None:
     assert again["run"] == server.api("GET", "/runs")["runs"][-1]["run"], "the key made no second"
     assert len(server.api("GET", "/runs")["runs"]) == 1
 
-    stream, client = blocks("python")
+    stream, watch, client = blocks("python")
     assert "create_run" not in run(sys.executable, "-c", stream)
     said = run(sys.executable, "-c", client)
     assert "exact=True" in said
+    environment["RUN"] = server.api("GET", "/runs?limit=1")["runs"][0]["run"]  # the newest
+    assert run(sys.executable, "-c", watch).startswith("main@")
     assert server.interrupt().code == 0
 
 

@@ -39,7 +39,7 @@ from rookery.messages import (
     TrainingMetrics,
     encode_json,
 )
-from rookery.server import stream as stream_module
+from rookery.server import conversing
 from rookery.server.follower import Follower, Message
 from rookery.server.outbox import Frame, Outbox
 from rookery.server.stream import Hub
@@ -434,7 +434,7 @@ def test_a_bad_message_gets_one_error_and_the_end(patient_server: Server, case: 
 def test_nobody_is_served_without_a_token(
     patient_server: Server, first: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_module, "HELLO_S", 0.1)
+    monkeypatch.setattr(conversing, "HELLO_S", 0.1)
     with patient_server.client() as client:
         if first is not None:
             client.connection.send(first)
@@ -448,7 +448,7 @@ def test_nobody_is_served_without_a_token(
 def test_a_token_that_is_revoked_ends_the_stream(
     buses, serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_module, "TOKEN_S", 0.05)
+    monkeypatch.setattr(conversing, "TOKEN_S", 0.05)
     server = serve()
     with server.client() as client:
         client.subscribe()

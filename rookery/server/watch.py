@@ -1,0 +1,177 @@
+"""Watching: a game that is played live for one person over a WebSocket.
+
+    watchers = Watchers(home.environment, most=4)
+    await watchers.watch(websocket, authenticate)       # one person, from hello to good-bye
+
+The viewer's process plays when it is asked to, so the pace is kept here: whoever pauses, leaves or
+reads slowly makes nothing happen. The newest order counts; those before it are forgotten.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Annotated
+
+import anyio
+import msgspec
+from msgspec import Meta
+from starlette.websockets import WebSocket
+
+from rookery.server.conversing import (
+    BAD_MESSAGE,
+    GONE,
+    READY,
+    TOO_MANY,
+    Authenticate,
+    Caller,
+    Hello,
+    Refusal,
+    decoded,
+    together,
+)
+from rookery.server.viewers import Viewer
+from rookery.viewing import (
+    LEAST_FPS,
+    MOST_FPS,
+    Frame,
+    Next,
+    Order,
+    Refused,
+    Reply,
+    Restart,
+    Watch,
+    Watching,
+)
+
+OVER_S = 1.0  # between two episodes, to see how one ended
+
+logger = logging.getLogger(__name__)
+
+
+class Play(msgspec.Struct, frozen=True, tag="play", forbid_unknown_fields=True):
+    """Go on by itself."""
+
+
+class Pause(msgspec.Struct, frozen=True, tag="pause", forbid_unknown_fields=True):
+    """Stay where it is."""
+
+
+class Step(msgspec.Struct, frozen=True, tag="step", forbid_unknown_fields=True):
+    """One frame, and stay there."""
+
+
+class Speed(msgspec.Struct, frozen=True, tag="speed", forbid_unknown_fields=True):
+    """How many frames a second."""
+
+    fps: Annotated[float, Meta(ge=LEAST_FPS, le=MOST_FPS)]
+
+
+_Said = Hello | Watch | Restart | Play | Pause | Step | Speed
+_decode: Callable[[str], _Said] = msgspec.json.Decoder(_Said).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def decode(message: Mapping[str, object]) -> _Said:
+    return decoded(message, _decode, "watching")
+
+
+class Watchers:
+    """Everyone who watches; each has a process, so they are few."""
+
+    def __init__(self, environment: Mapping[str, str], most: int) -> None:
+        self._environment, self._most = environment, most
+        self._watching = 0
+
+    async def watch(self, websocket: WebSocket, authenticate: Authenticate) -> None:
+        """Converse with one person until they leave or have to."""
+        caller = Caller(websocket, authenticate)
+        try:
+            await websocket.accept()
+            await caller.greet(decode)
+            if self._watching >= self._most:
+                raise Refusal(TOO_MANY, f"{self._most} people watch already: try again later")
+            await self._show(caller)
+        except Refusal as refusal:
+            await caller.refuse(refusal)
+        except GONE:
+            logger.debug("someone who watched has left")
+
+    async def _show(self, caller: Caller) -> None:
+        viewer = Viewer(self._environment)
+        show = _Show(caller, viewer)
+        self._watching += 1
+        try:
+            await caller.websocket.send_text(READY)
+            await together(show.listen, caller.stay_known, show.play)
+        finally:
+            self._watching -= 1
+            await viewer.close()
+
+
+class _Show:
+    """One conversation: orders come in, frames go out."""
+
+    def __init__(self, caller: Caller, viewer: Viewer) -> None:
+        self._caller, self._viewer = caller, viewer
+        self._order: Order | None = None  # and not carried out
+        self._wake = anyio.Event()
+        self._is_playing, self._has_begun = True, False
+        self._fps, self._due = 1.0, 0.0
+
+    async def listen(self) -> None:
+        while True:
+            self._heed(decode(await self._caller.received()))
+            self._wake.set()
+
+    def _heed(self, said: _Said) -> None:
+        match said:
+            case Hello():
+                raise Refusal(BAD_MESSAGE, "hello was said already: say what to watch")
+            case Watch():
+                self._order = said
+            case Restart():
+                self._order = self._order or said
+            case Step():
+                self._is_playing = False
+                self._order = self._order or Next()
+            case Play() | Pause():
+                self._is_playing = isinstance(said, Play)
+                self._due = anyio.current_time()
+            case Speed(fps=fps):
+                self._fps, self._due = fps, anyio.current_time() + 1 / fps
+
+    async def play(self) -> None:
+        while True:
+            order = await self._next_order()
+            if not (self._has_begun or isinstance(order, Watch)):
+                continue
+            reply = await self._viewer.ask(order)
+            self._note(reply)
+            if not isinstance(reply, Refused):
+                reply = msgspec.structs.replace(reply, playing=self._is_playing)
+            await self._caller.websocket.send_text(_encode(reply).decode())
+
+    def _note(self, reply: Reply) -> None:
+        """When the next frame is due."""
+        self._has_begun = not isinstance(reply, Refused)
+        if isinstance(reply, Watching):
+            self._fps, self._due = reply.fps, 0.0
+            if not self._is_playing:
+                self._order = self._order or Next()  # its beginning is shown
+        elif isinstance(reply, Frame):
+            wait_s = max(1 / self._fps, OVER_S) if reply.over else 1 / self._fps
+            self._due = anyio.current_time() + wait_s
+
+    async def _next_order(self) -> Order:
+        """What was said, or, while it plays by itself, the next frame when that is due."""
+        while True:
+            if (order := self._order) is not None:
+                self._order = None
+                return order
+            self._wake = anyio.Event()
+            due = self._due if self._is_playing and self._has_begun else float("inf")
+            with anyio.CancelScope(deadline=due):
+                await self._wake.wait()
+                continue
+            return Next()

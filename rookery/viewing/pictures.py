@@ -1,0 +1,114 @@
+"""Pictures of an environment as addresses that a page can show.
+
+An environment that draws itself is asked to; one that sees planes of a board or a screen is drawn
+from what it sees.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from typing import NamedTuple
+
+import numpy as np
+
+from rookery.envs import BatchedEnvironment, Options, Picture, SeatView
+from rookery.envs.failures import first_line
+from rookery.envs.registry import make
+from rookery.errors import RookeryError
+
+LARGE_BYTES = 96 << 10  # a PNG above this is a photograph, and smaller as a JPEG
+MOST_PIXELS = 1024  # on a side
+PLANE_PIXELS = 24  # of one square of a board
+
+# Told apart also by people who see few colours: the palette of Okabe and Ito, then greys.
+_PLANES = np.array(
+    [
+        (86, 180, 233),
+        (230, 159, 0),
+        (0, 158, 115),
+        (240, 228, 66),
+        (204, 121, 167),
+        (213, 94, 0),
+        (0, 114, 178),
+        (230, 230, 230),
+        (150, 150, 150),
+        (90, 90, 90),
+    ],
+    np.uint8,
+)
+
+
+class Shown(NamedTuple):
+    address: str | None
+    why: str  # there is none
+
+
+def make_drawn(id: str, kwargs: Options) -> BatchedEnvironment:
+    """One slot that can be drawn, where the environment offers it; else one that can't."""
+    plain = {key: value for key, value in kwargs.items() if key != "render_mode"}
+    try:
+        env = make(id, 1, {**plain, "render_mode": "rgb_array"})
+    except RookeryError:  # it knows no such option, or lacks what drawing needs
+        return make(id, 1, plain)
+    return env
+
+
+def show(env: BatchedEnvironment, view: SeatView) -> Shown:
+    """Slot 0 as it stands; a picture that can't be had spoils nothing else."""
+    why = f"{env.spec.id} draws no pictures"
+    try:
+        picture = env.picture(0)
+    except Exception as error:  # noqa: BLE001 others' code; the game goes on without pictures
+        picture = None
+        why = f"{env.spec.id} could not be drawn: {type(error).__name__}: {first_line(error)}"
+    if picture is None:
+        picture = _seen(view)
+    return Shown(None, why) if picture is None else Shown(address_of(picture), "")
+
+
+def address_of(picture: Picture) -> str:
+    if isinstance(picture, str):
+        return _address("image/svg+xml", picture.encode())
+    from PIL import Image
+
+    image = Image.fromarray(_rgb(picture))
+    if max(image.size) > MOST_PIXELS:
+        image.thumbnail((MOST_PIXELS, MOST_PIXELS))
+    content = io.BytesIO()
+    image.save(content, "PNG", compress_level=1)
+    if content.tell() <= LARGE_BYTES:
+        return _address("image/png", content.getvalue())
+    content = io.BytesIO()
+    image.save(content, "JPEG", quality=85)
+    return _address("image/jpeg", content.getvalue())
+
+
+def _address(kind: str, content: bytes) -> str:
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def _rgb(picture: np.ndarray) -> np.ndarray:
+    found = np.ascontiguousarray(picture, np.uint8)
+    return found if found.ndim == 2 else found[..., :3]
+
+
+def _seen(view: SeatView) -> np.ndarray | None:
+    """The first leaf that is a screen or a stack of planes."""
+    for leaf in view.observation.values():
+        seen: np.ndarray = leaf[0]
+        if seen.ndim == 3 and min(seen.shape[:2]) >= 4:
+            height, width, depth = seen.shape
+            if seen.dtype == np.uint8 and depth in (1, 3) and height * width >= 1024:
+                return seen[..., 0] if depth == 1 else seen
+            if max(height, width) <= 32:
+                return _planes(seen)
+    return None
+
+
+def _planes(seen: np.ndarray) -> np.ndarray:
+    """A square has the colour of the last plane that is set there."""
+    board = np.full((*seen.shape[:2], 3), 24, np.uint8)
+    for plane in range(seen.shape[2]):
+        board[seen[..., plane] > 0] = _PLANES[plane % len(_PLANES)]
+    return board.repeat(PLANE_PIXELS, 0).repeat(PLANE_PIXELS, 1)
