@@ -21,7 +21,7 @@ have() {
 
 missing=""
 packages=""
-for program in stockfish java kcat openssl; do
+for program in stockfish java kcat openssl chromium; do
   have "$program" && continue
   missing="$missing $program"
   packages="$packages $(package_of "$program")"

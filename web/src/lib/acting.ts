@@ -1,0 +1,32 @@
+// Doing something to a run: one command, and what became of it in the person's words.
+
+import { post } from '../api/client';
+import type { Answer } from '../api/schema';
+
+export type Plain = 'start' | 'pause' | 'resume' | 'stop' | 'save-checkpoint';
+
+export const plainly: Record<Plain, (run: string, reason: string, dryRun?: boolean) => Promise<Answer>> = {
+  start: (run, reason, dry) => post('/api/v1/runs/{run}/start', { reason }, at(run, dry)),
+  pause: (run, reason, dry) => post('/api/v1/runs/{run}/pause', { reason }, at(run, dry)),
+  resume: (run, reason, dry) => post('/api/v1/runs/{run}/resume', { reason }, at(run, dry)),
+  stop: (run, reason, dry) => post('/api/v1/runs/{run}/stop', { reason }, at(run, dry)),
+  'save-checkpoint': (run, reason, dry) => post('/api/v1/runs/{run}/save-checkpoint', { reason }, at(run, dry)),
+};
+
+export function scaleActors(run: string, count: number, reason: string, dryRun = false): Promise<Answer> {
+  return post('/api/v1/runs/{run}/scale-actors', { count, reason }, at(run, dryRun));
+}
+
+export function setHyperparameters(run: string, values: Record<string, number>, reason: string, dryRun = false): Promise<Answer> {
+  return post('/api/v1/runs/{run}/set-hyperparameters', { values, reason }, at(run, dryRun));
+}
+
+/** What to show of an answer. */
+export function tellAnswer(answer: Answer): string {
+  if (answer.outcome === 'waiting') return `${answer.effect}; it waits until somebody carries the run`;
+  return answer.why || answer.effect;
+}
+
+function at(run: string, dryRun = false): { run: string; query: { dry_run: boolean } } {
+  return { run, query: { dry_run: dryRun } };
+}
