@@ -6,12 +6,14 @@ EXTRAS ?= box2d,gymnax,kafka
 TEST_WORKERS ?= 3
 KAFKA_PORT ?= 9092
 
-.PHONY: help setup run check test soak bench kafka kafka-stop clean
+.PHONY: help setup run page screenshots check test soak bench kafka kafka-stop clean
 
 help:
 	@echo "make run    set up, train CartPole-v1 until it is solved, say what to try next"
 	@echo "make test   set up what the tests need, and pass them"
-	@echo "make check  lint, types, layers"
+	@echo "make page   build the page anew from web/, where it changed"
+	@echo "make screenshots  the pictures in docs/images, from true runs (some minutes)"
+	@echo "make check  lint, types, layers; the page is built and its types hold"
 	@echo "make soak   the full counts of the fault and learning tests (about an hour)"
 	@echo "make bench  every benchmark, one after the other"
 	@echo "make kafka  a Kafka broker on 127.0.0.1:$(KAFKA_PORT) that keeps running; make kafka-stop ends it"
@@ -32,11 +34,18 @@ run: setup
 	$(BIN)/rookery train CartPole-v1 --until-return 475
 	@echo "next: . $(BIN)/activate; rookery --help; rookery train LunarLander-v3 --steps 2_000_000"
 
+page: $(VENV)/.test-stamp
+	$(BIN)/python hatch_build.py
+
+screenshots: page
+	$(BIN)/python docs/screenshots.py
+
 check: $(VENV)/.test-stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python hatch_build.py --check
 
 test: check
 	@sh tests/system_parts.sh

@@ -44,6 +44,7 @@ LONG = (
     "teams.yaml",
     "red_blue.yaml",
     "pendulum.yaml",
+    "lunar_lander.yaml",
 )  # half a minute each to compile: in a soak
 
 
@@ -73,6 +74,7 @@ def test_a_config_trains(cli: Cli, config: Path) -> None:
     assert done.json["env_steps"] >= steps
 
 
+@pytest.mark.soak
 def test_red_and_blue_have_their_own_networks_over_one_encoder(cli: Cli) -> None:
     config = EXAMPLES / "red_blue.yaml"
     done = cli(

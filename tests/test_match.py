@@ -256,6 +256,7 @@ def test_an_empty_ladder_says_what_to_do() -> None:
     assert "rookery match" in text
 
 
+@pytest.mark.soak
 def test_an_engine_that_is_killed_in_mid_game_plays_on(cli: Cli) -> None:
     """A whole match through the command, with a real Stockfish that is really killed."""
     if not (shutil.which("stockfish") or shutil.which("stockfish", path="/usr/games")):

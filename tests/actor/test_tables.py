@@ -997,7 +997,8 @@ def test_games_and_episodes_are_as_the_environment_saw_them(found: Evidence) -> 
     check_games(found)
 
 
-@pytest.mark.parametrize("name", ["shares", pytest.param("league", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("name", ["shares", "league"])
 def test_a_compiled_table_plays_by_the_same_rules(name: str) -> None:
     found = compiled_evidence(name)
     for check in (
@@ -1043,7 +1044,7 @@ def test_the_plays_hold_every_case_that_matters() -> None:
 # --- draws ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("game", ["test-chances", PGX])
+@pytest.mark.parametrize("game", ["test-chances", pytest.param(PGX, marks=pytest.mark.soak)])
 def test_players_are_drawn_by_their_weights(game: str) -> None:
     if game == PGX:
         found = compiled_evidence("shares")

@@ -46,7 +46,7 @@ class Ran(NamedTuple):
         return list(done["messages"])
 
 
-@pytest.fixture(scope="module", params=["sqlite", "kafka"])
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("kafka", marks=pytest.mark.soak)])
 def ran(request: pytest.FixtureRequest) -> Ran:
     """A run that has ended, for tests that only look."""
     kafka = request.param == "kafka"

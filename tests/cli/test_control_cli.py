@@ -285,6 +285,7 @@ def test_a_server_takes_up_what_was_queued(
     eventually(lambda: shared_cli.home.state(queued).status == "finished", "the end of the run")
 
 
+@pytest.mark.soak
 def test_every_change_goes_through_the_server(remote: Remote, shared_cli: Cli, run: str) -> None:
     assert "stay in memory" in remote("pause", run).stdout
     assert shared_cli.home.state(run).status == "paused"

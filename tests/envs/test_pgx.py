@@ -240,6 +240,7 @@ def test_the_types_of_a_state_never_change(id: str) -> None:
     assert types(begun) == types(stepped)
 
 
+@pytest.mark.soak
 def test_a_game_for_one_is_like_any_compiled_environment() -> None:
     env = playing("pgx:2048", 3)
     spec = env.spec.seats[SOLO_SEAT]

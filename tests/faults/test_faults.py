@@ -180,7 +180,8 @@ def test_a_second_controller_is_refused_the_lease(cli: Cli) -> None:
 # --- environments that misbehave -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("launcher", ["local", pytest.param("inline", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("launcher", ["local", "inline"])
 def test_an_environment_that_raises_fails_the_run_after_retries(cli: Cli, launcher: str) -> None:
     done = cli(
         *("train", "rookery.testing.envs:FailingEnv", "--env.at", 50, "--launcher", launcher),
@@ -280,7 +281,8 @@ def check_resumes(cli: Cli, run: str, steps: int) -> None:
     check_accounts(cli, run, BOUND["ppo"])
 
 
-@pytest.mark.parametrize("trouble", ["full", pytest.param("read-only", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("trouble", ["full", "read-only"])
 def test_a_store_that_cannot_be_written_keeps_the_last_checkpoint(
     cli: Cli, small_disk: Path, trouble: str
 ) -> None:

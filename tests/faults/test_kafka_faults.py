@@ -109,6 +109,7 @@ def produced_by(running: Started, actor: str) -> int:
     )
 
 
+@pytest.mark.soak
 def test_actors_join_leave_and_die_and_another_learner_takes_over(
     kafka_cli: Cli, tmp_path: Path, eventually: Any
 ) -> None:

@@ -30,13 +30,18 @@ def lags(cli: Cli, actors: int, bound: int, steps: int, *options: object) -> lis
 
 
 @pytest.mark.parametrize(
-    ("actors", "bound"), [(1, 0), (2, 1), pytest.param(8, 2, marks=pytest.mark.soak)]
+    ("actors", "bound"),
+    [
+        pytest.param(1, 0, marks=pytest.mark.soak),
+        (2, 1),
+        pytest.param(8, 2, marks=pytest.mark.soak),
+    ],
 )
 def test_the_lag_stays_within_its_bound(cli: Cli, actors: int, bound: int) -> None:
     lags(cli, actors, bound, 8000)
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "impala"])
+@pytest.mark.parametrize("algorithm", ["ppo", pytest.param("impala", marks=pytest.mark.soak)])
 def test_a_learner_slowed_tenfold_does_not_train_on_older_fragments(
     cli: Cli, algorithm: str
 ) -> None:

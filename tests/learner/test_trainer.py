@@ -110,9 +110,8 @@ def encoder_gradient(trainer: Trainer, fragments: dict[str, list[Fragment]]) -> 
 # --- a shared encoder ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(k, marks=[] if k == "ppo" else [pytest.mark.soak]) for k in ONCE]
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", ONCE)
 def test_the_encoder_learns_from_the_sum_of_both(kind: str) -> None:
     def trainer(b_trains: bool = True) -> Trainer:
         b = policy("b", ONCE[kind], 3, trains_encoder=b_trains, **EYE)
@@ -178,6 +177,7 @@ def test_a_group_that_does_not_fit_is_refused_at_once() -> None:
 # --- policies by themselves ----------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_independent_policies_do_not_affect_one_another() -> None:
     a, b = policy("main"), policy("b", ImpalaConfig(learning_rate=0.02), 3, lanes=2)
     both, alone = Trainer([a, b], STEPS, seed=0), beginning(a)

@@ -103,6 +103,7 @@ def test_a_message_outlives_kill_9_of_its_node(cluster: Cluster) -> None:
     assert consume(cluster, "moves") == b"e2e4"
 
 
+@pytest.mark.soak
 def test_a_node_that_was_asked_to_stop_is_gone_until_it_is_started_again(cluster: Cluster) -> None:
     make_topic(cluster, "stopping")
     pid = cluster.pid(0)
