@@ -4,7 +4,8 @@
     await watchers.watch(websocket, authenticate)       # one person, from hello to good-bye
 
 The viewer's process plays when it is asked to, so the pace is kept here: whoever pauses, leaves or
-reads slowly makes nothing happen. The newest order counts; those before it are forgotten.
+reads slowly makes nothing happen. The newest order counts: what was to come before a new episode
+is forgotten.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ from rookery.viewing import (
     Watching,
 )
 
+MOST_STEPS = 60  # that wait to be made
 OVER_S = 1.0  # between two episodes, to see how one ended
 
 logger = logging.getLogger(__name__)
@@ -114,7 +116,8 @@ class _Show:
 
     def __init__(self, caller: Caller, viewer: Viewer) -> None:
         self._caller, self._viewer = caller, viewer
-        self._order: Order | None = None  # and not carried out
+        self._order: Watch | Restart | None = None  # and not carried out
+        self._steps = 0  # that were asked for, and not made
         self._wake = anyio.Event()
         self._is_playing, self._has_begun = True, False
         self._fps, self._due = 1.0, 0.0
@@ -128,13 +131,13 @@ class _Show:
         match said:
             case Hello():
                 raise Refusal(BAD_MESSAGE, "hello was said already: say what to watch")
-            case Watch():
-                self._order = said
-            case Restart():
-                self._order = self._order or said
+            case Watch() | Restart():
+                if isinstance(said, Watch) or self._order is None:
+                    self._order = said
+                self._steps = 0
             case Step():
                 self._is_playing = False
-                self._order = self._order or Next()
+                self._steps = min(self._steps + 1, MOST_STEPS)
             case Play() | Pause():
                 self._is_playing = isinstance(said, Play)
                 self._due = anyio.current_time()
@@ -158,7 +161,7 @@ class _Show:
         if isinstance(reply, Watching):
             self._fps, self._due = reply.fps, 0.0
             if not self._is_playing:
-                self._order = self._order or Next()  # its beginning is shown
+                self._steps = max(self._steps, 1)  # its beginning is shown
         elif isinstance(reply, Frame):
             wait_s = max(1 / self._fps, OVER_S) if reply.over else 1 / self._fps
             self._due = anyio.current_time() + wait_s
@@ -169,6 +172,9 @@ class _Show:
             if (order := self._order) is not None:
                 self._order = None
                 return order
+            if self._steps:
+                self._steps -= 1
+                return Next()
             self._wake = anyio.Event()
             due = self._due if self._is_playing and self._has_begun else float("inf")
             with anyio.CancelScope(deadline=due):
