@@ -61,10 +61,10 @@ bench: $(VENV)/.test-stamp
 	$(BIN)/python benchmarks/versus.py
 
 kafka: setup
-	@$(BIN)/python -m rookery.testing.kafka_broker start --port $(KAFKA_PORT)
+	@$(BIN)/python -m tools.kafka.broker start --port $(KAFKA_PORT)
 
 kafka-stop:
-	@$(BIN)/python -m rookery.testing.kafka_broker stop --port $(KAFKA_PORT)
+	@$(BIN)/python -m tools.kafka.broker stop --port $(KAFKA_PORT)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .cache

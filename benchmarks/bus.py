@@ -29,18 +29,10 @@ import numpy as np
 
 from rookery.bus import EARLIEST, Bus, Outgoing
 from rookery.bus.open import open_bus
-from rookery.codec import (
-    Fragment,
-    FragmentHeader,
-    Weights,
-    WeightsHeader,
-    decode_fragment,
-    decode_weights,
-    encode_fragment,
-    encode_weights,
-)
 from rookery.messages import WeightsVersion
-from rookery.testing.kafka_broker import Cluster
+from rookery.messages.fragment import Fragment, FragmentHeader, decode_fragment, encode_fragment
+from rookery.messages.weights import Weights, WeightsHeader, decode_weights, encode_weights
+from tools.kafka.broker import Cluster
 
 MESSAGE_BYTES = 330_000
 SMALL_BYTES = 200

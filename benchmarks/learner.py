@@ -18,20 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from rookery.codec import (
-    Fragment,
-    FragmentHeader,
-    Weights,
-    WeightsHeader,
-    decode_fragment,
-    encode_fragment,
-    encode_weights,
-)
-from rookery.config import RunConfig
-from rookery.configure import build
+from rookery.config.models import RunConfig
+from rookery.config.reading import build
 from rookery.messages import WeightsVersion
+from rookery.messages.fragment import Fragment, FragmentHeader, decode_fragment, encode_fragment
+from rookery.messages.weights import Weights, WeightsHeader, encode_weights
 from rookery.spaces import Categorical, Leaf, SeatSpec
-from rookery.wiring import prepare_xla
+from rookery.worker.xla import prepare_xla
 
 CARTPOLE = SeatSpec((Leaf("", "box", (4,), "float32"),), Categorical(2))
 SHAPES = {  # algorithm, slots, T, minibatch or minibatches, epochs

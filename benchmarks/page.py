@@ -38,11 +38,11 @@ from control import PACED, Server
 from playwright.sync_api import sync_playwright
 
 from rookery.bus import Outgoing
-from rookery.configure import build
+from rookery.config.reading import build
+from rookery.control.check import look
 from rookery.control.home import Home
 from rookery.control.run_state import STOPPED
 from rookery.messages import METRICS_TRAINING, LedgerSummary, TrainingMetrics, encode_json
-from rookery.preparing import look
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, CDPSession, Page

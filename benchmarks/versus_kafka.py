@@ -17,7 +17,7 @@ from statistics import median
 
 from versus import Rookery, say
 
-from rookery.testing.kafka_broker import Cluster
+from tools.kafka.broker import Cluster
 
 WORDS = ("--actors", "2")
 

@@ -9,7 +9,7 @@ _BEGAN = time.time()  # as early as it gets: `wall_s` counts from here
 
 
 def main() -> None:
-    from rookery.cli import run
+    from rookery.cli.main import run
 
     sys.exit(run(sys.argv[1:], _BEGAN))
 

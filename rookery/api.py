@@ -16,11 +16,11 @@ import numpy as np
 
 from rookery import seeds
 from rookery.algorithms.networks import Network
-from rookery.config import RunConfig
-from rookery.configure import build
+from rookery.checkpoints.policies import load_policy
+from rookery.config.models import RunConfig
+from rookery.config.reading import build
 from rookery.control.home import Home
 from rookery.errors import InputError, RookeryError
-from rookery.frozen import load_frozen
 from rookery.launchers.standby import Standby
 from rookery.players.policy import PolicyPlayer
 from rookery.players.seat_map import SeatFunction
@@ -52,7 +52,7 @@ def train(
     mapping of any other config keys, as in YAML. Raises RookeryError if the run fails; Ctrl-C
     stops it after a checkpoint.
     """
-    from rookery.runner import create_run
+    from rookery.control.create import create_run
 
     flags: dict[str, Any] = {
         "algorithm": {"kind": algorithm},
@@ -103,7 +103,7 @@ def match(
     Each is a run ("last", an id, "RUN@340") or any other player ("script:random"). Runs play their
     likeliest actions, or by chance if `sampled`.
     """
-    from rookery.matches import play_match
+    from rookery.evaluation.match import play_match
 
     return play_match(_place(home), environment, a, b, games, seed, sampled, env or {})
 
@@ -124,7 +124,7 @@ class Run:
 
     @property
     def status(self) -> str:
-        from rookery.views import status_of
+        from rookery.control.queries import status_of
 
         return status_of(self._home, self._home.state(self.id))
 
@@ -139,7 +139,7 @@ class Run:
 
     def show(self) -> dict[str, Any]:
         """What `rookery runs show --json` prints."""
-        from rookery.views import show
+        from rookery.control.queries import show
 
         return show(self._home, self.id)
 
@@ -149,20 +149,20 @@ class Run:
 
     def evaluate(self, episodes: int = 100, seed: int = 0) -> dict[str, Any]:
         """Greedy and sampled play of fresh episodes."""
-        from rookery.evaluation import evaluate_run
+        from rookery.evaluation.episodes import evaluate_run
 
         return evaluate_run(self._home, self.id, episodes, seed)
 
     def ladder(self) -> list[dict[str, Any]]:
         """Everyone who played in the run's league or in a match with it, the strongest first."""
-        from rookery.ladder import ladder
+        from rookery.evaluation.ladder import ladder
 
         rows: list[dict[str, Any]] = ladder(self._home, self.id)["players"]
         return rows
 
     def policy(self, greedy: bool = True, name: str | None = None) -> Policy:
         """The newest checkpoint's policy; of several, the first unless one is named."""
-        frozen = load_frozen(self._home, self.id, policy=name)
+        frozen = load_policy(self._home.files(self.id), policy=name)
         return Policy(frozen.network, frozen.arrays, greedy, self.config.seed)
 
 
@@ -212,9 +212,9 @@ def _carry(
     standby: Standby | None = None,
     seat_function: SeatFunction | None = None,
 ) -> Run:
-    from rookery.progress import Progress
-    from rookery.runner import carry
-    from rookery.views import train_result
+    from rookery.cli.progress import Progress
+    from rookery.control.carry import carry
+    from rookery.control.queries import train_result
 
     began = time.time()
     if quiet:

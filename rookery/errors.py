@@ -19,7 +19,7 @@ RookeryError
 │   └── DamagedCheckpoint  a checkpoint whose content does not match its manifest
 ├── EnvironmentFailed      an environment raised, or hung past its deadline
 ├── MaskError              a seat was offered no legal action, or was about to play an illegal one
-├── MoveFailed             a late player gave no move and its fallback is to stop (players/late.py)
+├── MoveFailed             a deferred player gave no move and its fallback is to stop
 ├── LearnerFenced          another learner took the run over
 ├── ServerFailed           a server's answer that says nothing but that it failed
 ├── TimedOut               what was waited for did not come in time; a TimeoutError too

@@ -27,11 +27,11 @@ import pytest
 from hypothesis import settings
 
 from rookery.errors import InputError
-from rookery.wiring import prepare_xla
+from rookery.worker.xla import prepare_xla
 
 if TYPE_CHECKING:
     from rookery.bus import Bus
-    from rookery.testing.kafka_broker import Cluster
+    from tools.kafka.broker import Cluster
 
 ROOT = Path(__file__).resolve().parents[1]
 COMPILE_CACHE = ROOT / ".cache" / "test-xla"  # one for all sessions: a warm one saves minutes
@@ -62,7 +62,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_report_header() -> str:
     """Which broker the tests of Kafka use."""
-    from rookery.testing.kafka_broker import KAFKA_VERSION, find_java
+    from tools.kafka.broker import KAFKA_VERSION, find_java
 
     try:
         find_java()
@@ -136,7 +136,7 @@ class Started:
     @property
     def env_steps(self) -> int:
         """Trained steps of the run, once this command has said anything about it."""
-        from rookery.views import newest_training
+        from rookery.control.queries import newest_training
 
         if self._bus is None:
             self._bus = self.cli.home.read_run_bus(self.cli.home.state(self.run))
@@ -147,7 +147,7 @@ class Started:
 
     def show(self) -> dict[str, Any]:
         """What `runs show --json` prints, read in this process."""
-        from rookery.views import show
+        from rookery.control.queries import show
 
         return show(self.cli.home, self.run)
 
@@ -250,7 +250,7 @@ class Cli:
     """`rookery` with a home of its own, on a cluster if one is named."""
 
     def __init__(self, home: Path, bus: str = "") -> None:
-        from rookery.bus.kafka_settings import KafkaSettings
+        from rookery.bus.kafka.settings import KafkaSettings
         from rookery.control.home import Home
 
         self.home = Home(home, KafkaSettings.of(bus) if bus else None)
@@ -404,7 +404,7 @@ def eventually() -> Callable[..., Any]:
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A real broker for all tests of a session that only need one to be there."""
-    from rookery.testing.kafka_broker import Cluster
+    from tools.kafka.broker import Cluster
 
     try:
         made = Cluster(directory=tmp_path_factory.mktemp("kafka"))

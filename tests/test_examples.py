@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rookery.configure import build, load_yaml
-from rookery.frozen import load_frozen
+from rookery.checkpoints.policies import load_policy
+from rookery.config.reading import build, load_yaml
 
 if TYPE_CHECKING:
     from tests.conftest import Cli
@@ -85,7 +85,7 @@ def test_red_and_blue_have_their_own_networks_over_one_encoder(cli: Cli) -> None
 
     run = done.json["run"]
     red, blue = (
-        load_frozen(cli.home, run, policy=name).arrays for name in ("aggressive", "defensive")
+        load_policy(cli.home.files(run), policy=name).arrays for name in ("aggressive", "defensive")
     )
     assert {n: a.shape for n, a in red.items()} != {n: a.shape for n, a in blue.items()}
     shared = [name for name in red if name.startswith("enc.")]

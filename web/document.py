@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from rookery.server.app import build_api
-from rookery.server.http_meter import HttpMeter
-from rookery.server.openapi import document
-from rookery.server.plane import Plane
-from rookery.server.tickets import Tickets
-from rookery.server.tokens import TokenStore
+from rookery.server.control_plane import ControlPlane
+from rookery.server.http.openapi import document
+from rookery.server.http.request_metrics import HttpMeter
+from rookery.server.security.tickets import Tickets
+from rookery.server.security.tokens import TokenStore
 
 FILE = Path(__file__).parent / "openapi.json"
 
@@ -24,7 +24,7 @@ FILE = Path(__file__).parent / "openapi.json"
 def text() -> str:
     """No request is answered, so nobody needs to stand behind the routes."""
     nobody: Any = None
-    app = build_api(cast(Plane, nobody), cast(TokenStore, nobody), Tickets(), HttpMeter())
+    app = build_api(cast(ControlPlane, nobody), cast(TokenStore, nobody), Tickets(), HttpMeter())
     found = document(app)
     found["info"]["version"] = "0"  # not a part of the contract: a release changes no type
     return json.dumps(found, indent=1, ensure_ascii=False) + "\n"

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rookery.codec import Arrays, Episode, Game
+from rookery.messages.fragment import Episode, Game
+from rookery.messages.frame import Arrays
 
 
 class Experience(NamedTuple):

@@ -1,6 +1,6 @@
 """The playing loop.
 
-    for happening in play(rollout, post): ...
+    for happening in play(rollout, transport): ...
 
 Whatever is not playing (metrics, deadlines, the order in which an inline run takes turns) consumes
 the stream of what happened.
@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 from rookery.actor.experience import Played
-from rookery.codec import Arrays, Fragment
 from rookery.messages import LeaguePools, SeatsChanged, WeightsVersion
+from rookery.messages.fragment import Fragment
+from rookery.messages.frame import Arrays
 
 
 class Admitted(NamedTuple):
@@ -41,7 +42,7 @@ class Rollout(Protocol):
         ...
 
 
-class Post(Protocol):
+class Transport(Protocol):
     """The actor's side of the bus."""
 
     def admit(self) -> Admitted | None:
@@ -54,13 +55,13 @@ class Post(Protocol):
 
 
 def play(
-    rollout: Rollout, post: Post, stopped: Callable[[], bool] = lambda: False
+    rollout: Rollout, transport: Transport, stopped: Callable[[], bool] = lambda: False
 ) -> Iterator[tuple[Fragment, ...] | None]:
     """Play fragment after fragment; yields None whenever the learner's credit is waited for."""
     while not stopped():
-        admitted = post.admit()
+        admitted = transport.admit()
         if admitted is None:
             yield None
             continue
         played = rollout(admitted)
-        yield post.send(played, admitted)
+        yield transport.send(played, admitted)

@@ -22,8 +22,10 @@ from typing import Any
 import numpy as np
 
 from rookery.actor.experience import Experience
-from rookery.codec import Arrays, Episode
+from rookery.messages.fragment import Episode
+from rookery.messages.frame import Arrays
 from rookery.spaces import SeatSpec, stored_action
+from rookery.worker.policies import Layout
 
 STEP, EDGE, FINAL = 0, 1, 2  # a decision; an observation at a turn not yet taken; a truncation's
 
@@ -121,34 +123,6 @@ class Outcomes:
         return len(self.reward)
 
 
-@dataclass(frozen=True)
-class Layout:
-    """The shape of a policy's fragments."""
-
-    rows: int  # T
-    slots: int
-    seats: tuple[int, ...]  # numbers of the seats that the policy may hold
-    together: bool  # all seats act at every step: a lane per seat
-
-    @property
-    def lanes(self) -> int:
-        return self.slots * (len(self.seats) if self.together else 1)
-
-    @property
-    def env_steps(self) -> int:
-        """How many environment steps fit: held steps and edges take two rows a seat.
-
-        Where seats take turns, a truncated game takes a row more for each seat but one: a rollout
-        that meets one ends earlier.
-        """
-        return self.rows - 2 * (1 if self.together else max(1, len(self.seats)))
-
-    def lane(self, slot: np.ndarray, seat: np.ndarray) -> np.ndarray:
-        if not self.together:
-            return slot
-        return slot * len(self.seats) + np.searchsorted(self.seats, seat)
-
-
 def pack(
     turns: Turns, outcomes: Outcomes, layout: Layout, number: int, episodes: tuple[Episode, ...]
 ) -> tuple[Experience, Turns]:
@@ -177,7 +151,7 @@ def pack(
     goes_on = np.zeros(count, bool)  # the step before it is the same seat's and goes on to here
     goes_on[1:] = same_next[:-1] & is_step[:-1] & (~ended[:-1] | (turns.kind[1:] == FINAL))
     rows = np.flatnonzero(complete | goes_on)
-    experience = _place(turns, rows, complete, ended, end, reward, outcomes, layout, number)
+    experience = _lay_out(turns, rows, complete, ended, end, reward, outcomes, layout, number)
     open_steps = np.flatnonzero(is_step & ~complete)
     held = turns.take(open_steps)
     held.time[:], held.earlier[:] = -1, reward[open_steps]
@@ -211,7 +185,7 @@ def _summed(reward: np.ndarray, turns: Turns, until: np.ndarray) -> np.ndarray:
     return found
 
 
-def _place(
+def _lay_out(
     turns: Turns,
     rows: np.ndarray,
     complete: np.ndarray,

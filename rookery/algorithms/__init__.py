@@ -1,7 +1,4 @@
-"""Algorithms improve a policy; sibling files over the pure functions in `returns`.
+"""Algorithms improve policies: one file each, over shared networks, distributions and returns.
 
-`ppo` and `impala` each make an objective; `updating` runs the gradient steps of one or of several
-at once, and `groups` holds the state of those. `networks` and `distributions` are written over an
-array namespace `xp` (numpy or jax.numpy), so that an actor can play in numpy without importing JAX;
-`policies` does not need it either.
+Pure functions in JAX; the learner's trainer is the only caller. Actors use `networks` in numpy.
 """

@@ -13,8 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rookery.algorithms.networks import Network
-from rookery.algorithms.returns import vtrace
-from rookery.algorithms.training import (
+from rookery.algorithms.optimizer import (
     Batch,
     Hyper,
     Metrics,
@@ -27,7 +26,8 @@ from rookery.algorithms.training import (
     trained_rows,
     values,
 )
-from rookery.config import ImpalaConfig
+from rookery.algorithms.returns import vtrace
+from rookery.config.models import ImpalaConfig
 
 
 def make_order(

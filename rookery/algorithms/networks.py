@@ -17,7 +17,7 @@ import numpy as np
 
 from rookery import seeds
 from rookery.algorithms.distributions import Distribution, distribution_for
-from rookery.config import NetworkConfig
+from rookery.config.models import NetworkConfig
 from rookery.spaces import Continuous, Leaf, SeatSpec
 
 Params = dict[str, Any]  # "pi.0.w" -> array

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from rookery.algorithms.networks import Network, Params, Stats, initial_arrays
-from rookery.config import ImpalaConfig, PPOConfig
+from rookery.config.models import ImpalaConfig, PPOConfig
 from rookery.errors import ConfigError
 
 _FIRST_POLICY = "main"  # draws from the run's own streams, as the only policy of a run does

@@ -9,7 +9,7 @@ from rookery.bus import Bus
 from rookery.errors import ConfigError, MissingExtra, UnknownName
 
 if TYPE_CHECKING:
-    from rookery.bus.kafka_settings import KafkaSettings
+    from rookery.bus.kafka.settings import KafkaSettings
 
 SCHEMES = ("memory", "sqlite", "kafka")
 
@@ -27,7 +27,7 @@ def open_bus(uri: str, limits: Mapping[str, int] | None = None) -> Bus:
 
         return MemoryBus(limits)
     if scheme == "kafka":
-        from rookery.bus.kafka_settings import KafkaSettings
+        from rookery.bus.kafka.settings import KafkaSettings
 
         return kafka_bus(KafkaSettings.of(uri))
     if not rest:
@@ -45,7 +45,7 @@ def kafka_bus(
     With `warn`, topics that exist are checked, and it is told of settings that would lose data.
     """
     try:
-        from rookery.bus.kafka import KafkaBus
+        from rookery.bus.kafka.bus import KafkaBus
     except ModuleNotFoundError as error:
         if error.name != "confluent_kafka":
             raise

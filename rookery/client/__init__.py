@@ -23,18 +23,11 @@ from rookery.client.address import find_address
 from rookery.client.http import Http
 from rookery.client.run import RemoteRun, run_path
 from rookery.client.stream import PATIENCE_S, Following, events
-from rookery.client.subscription import Event, Subscription
+from rookery.client.subscription import Event, StreamSubscription
 
 if TYPE_CHECKING:
-    from rookery.config import RunConfig
-    from rookery.server.models import (
-        Answer,
-        AuditEntry,
-        Environment,
-        NewToken,
-        RunRow,
-        TokenView,
-    )
+    from rookery.config.models import RunConfig
+    from rookery.control.models import Answer, AuditEntry, Environment, NewToken, RunRow, TokenView
 
 __all__ = ["Client", "Event", "RemoteRun"]
 
@@ -110,7 +103,7 @@ class Client:
 
         The same `idempotency_key` again is the same run.
         """
-        from rookery.server.models import Answer
+        from rookery.control.models import Answer
 
         body = {"config": _plain_config(config), "start": start, "reason": reason}
         query = {"dry_run": dry_run}
@@ -119,7 +112,7 @@ class Client:
 
     def runs(self, status: str | None = None, environment: str | None = None) -> list[RunRow]:
         """Every run, newest first."""
-        from rookery.server.models import RunPage
+        from rookery.control.models import RunPage
 
         rows: list[RunRow] = []
         query: dict[str, Any] = {"limit": PAGE, "status": status, "environment": environment}
@@ -132,7 +125,7 @@ class Client:
 
     def run(self, name: str) -> RemoteRun:
         """A run by its id, a unique prefix of it, or `last`."""
-        from rookery.server.models import RunDetail
+        from rookery.control.models import RunDetail
 
         return RemoteRun(self, self.http.read(RunDetail, run_path(name)).run)
 
@@ -150,7 +143,7 @@ class Client:
         Kinds are events, commands, metrics and actors. `after`: the seq to go on after, by channel;
         -1: from the beginning; None: from now on.
         """
-        return events(self._address, Subscription(runs, kinds, after), patience_s)
+        return events(self._address, StreamSubscription(runs, kinds, after), patience_s)
 
     def follow(
         self,
@@ -160,11 +153,11 @@ class Client:
         patience_s: float = PATIENCE_S,
     ) -> Following:
         """The same without asyncio: `with client.follow() as stream: stream.poll(1.0)`."""
-        return Following(self._address, Subscription(runs, kinds, after), patience_s)
+        return Following(self._address, StreamSubscription(runs, kinds, after), patience_s)
 
     def audit(self, run: str | None = None) -> list[AuditEntry]:
         """Who changed what, why, and what became of it, oldest first; of one run or of all."""
-        from rookery.server.models import AuditPage
+        from rookery.control.models import AuditPage
 
         found: list[AuditEntry] = []
         path = "/audit" if run is None else run_path(run, "/audit")
@@ -179,7 +172,7 @@ class Client:
 
     def environments(self, search: str = "") -> list[Environment]:
         """Environments that a config can name."""
-        from rookery.server.models import Environments
+        from rookery.control.models import Environments
 
         found: list[Environment] = []
         while True:
@@ -190,13 +183,13 @@ class Client:
                 return found
 
     def tokens(self) -> list[TokenView]:
-        from rookery.server.models import TokenList
+        from rookery.control.models import TokenList
 
         return self.http.read(TokenList, "/tokens").tokens
 
     def create_token(self, scope: str, ttl_s: float | None = None, label: str = "") -> NewToken:
         """A new token; its text is shown this once."""
-        from rookery.server.models import NewToken
+        from rookery.control.models import NewToken
 
         body = {"scope": scope, "ttl_s": ttl_s, "label": label}
         return NewToken.model_validate(self.http.once("POST", "/tokens", body))
@@ -207,7 +200,7 @@ class Client:
 
 def _plain_config(config: Mapping[str, Any] | RunConfig | str | Path) -> dict[str, Any]:
     if isinstance(config, str | os.PathLike):
-        from rookery.configure import load_yaml
+        from rookery.config.reading import load_yaml
 
         return load_yaml(config)
     if isinstance(config, Mapping):

@@ -14,7 +14,7 @@ from rookery.errors import InputError, RookeryError, ServerFailed, TimedOut, Unr
 
 if TYPE_CHECKING:
     from rookery.client import Client
-    from rookery.server.models import (
+    from rookery.control.models import (
         Answer,
         AuditEntry,
         Diagnosis,
@@ -47,7 +47,7 @@ class RemoteRun:
         return self.detail()
 
     def detail(self) -> RunDetail:
-        from rookery.server.models import RunDetail
+        from rookery.control.models import RunDetail
 
         return self._http.read(RunDetail, self._path())
 
@@ -60,7 +60,7 @@ class RemoteRun:
 
     def why(self) -> Diagnosis:
         """What is stuck, and its last words."""
-        from rookery.server.models import Diagnosis
+        from rookery.control.models import Diagnosis
 
         return self._http.read(Diagnosis, self._path("/why"))
 
@@ -82,14 +82,14 @@ class RemoteRun:
         stop: int | None = None,
     ) -> Metrics:
         """Metrics over time, thinned to so many points; `start` and `stop` in env_steps."""
-        from rookery.server.models import Metrics
+        from rookery.control.models import Metrics
 
         query = {"names": ",".join(names), "points": points, "start": start, "stop": stop}
         return self._http.read(Metrics, self._path("/metrics"), query)
 
     def events_page(self, after: int = -1, limit: int = 200) -> LogPage:
         """What happened after a seq, oldest first."""
-        from rookery.server.models import LogPage
+        from rookery.control.models import LogPage
 
         return self._http.read(LogPage, self._path("/events"), {"after": after, "limit": limit})
 
@@ -215,7 +215,7 @@ class RemoteRun:
 
     def delete(self, confirm: str, reason: str = "", dry_run: bool = False) -> Answer:
         """Forget it and remove its files for good; `confirm` is its whole id."""
-        from rookery.server.models import Answer
+        from rookery.control.models import Answer
 
         if confirm != self.id:
             raise InputError(f"to delete {self.id} say so: delete(confirm={self.id!r})")
@@ -320,7 +320,7 @@ class RemoteRun:
         return result
 
     def act(self, action: str, values: Mapping[str, Any], reason: str, dry_run: bool) -> Answer:
-        from rookery.server.models import Answer
+        from rookery.control.models import Answer
 
         body, query = {**values, "reason": reason}, {"dry_run": dry_run}
         return self._http.change(Answer, "POST", self._path(f"/{action}"), body, query)

@@ -1,11 +1,11 @@
 """The stream of a server, from its client's side: what happens to runs, as it happens.
 
-    async for event in events(address, Subscription(["*"], ["events"])): ...
-    with Following(address, Subscription([run], ["metrics"])) as stream:
+    async for event in events(address, StreamSubscription(["*"], ["events"])): ...
+    with Following(address, StreamSubscription([run], ["metrics"])) as stream:
         stream.poll(timeout_s=0.2)
 
 A connection that is lost comes back by itself and goes on after the last message of each channel:
-nothing is missed and nothing comes twice (`Subscription`).
+nothing is missed and nothing comes twice (`StreamSubscription`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from rookery.client.address import Address
 from rookery.client.http import API, one_line, refusal
-from rookery.client.subscription import Event, Subscription
+from rookery.client.subscription import Event, StreamSubscription
 from rookery.errors import (
     Forbidden,
     InputError,
@@ -54,7 +54,7 @@ class _Absence:
     def over(self) -> None:
         self.trouble, self._since, self._pause_s = None, None, FIRST_PAUSE_S
 
-    def pause_s(self, error: Exception, subscription: Subscription) -> float:
+    def pause_s(self, error: Exception, subscription: StreamSubscription) -> float:
         """How long to wait before the next try; raises where another can't help."""
         now = time.monotonic()
         why = _final(self._url, error, subscription.refused)
@@ -107,7 +107,7 @@ def _uri(address: Address) -> str:
 
 
 async def events(
-    address: Address, subscription: Subscription, patience_s: float = PATIENCE_S
+    address: Address, subscription: StreamSubscription, patience_s: float = PATIENCE_S
 ) -> AsyncIterator[Event]:
     """All that is subscribed to, for as long as somebody listens."""
     import asyncio
@@ -150,7 +150,7 @@ class Following:
     """The same for who may block; one thread's."""
 
     def __init__(
-        self, address: Address, subscription: Subscription, patience_s: float = PATIENCE_S
+        self, address: Address, subscription: StreamSubscription, patience_s: float = PATIENCE_S
     ) -> None:
         self._address, self._subscription = address, subscription
         self._absence = _Absence(address.url, patience_s)

@@ -40,7 +40,7 @@ class Event:
 FIELDS = tuple(field.name for field in fields(Event))
 
 
-class Subscription:
+class StreamSubscription:
     """Frames in, events out: without a gap, and none twice."""
 
     def __init__(

@@ -1,1 +1,5 @@
-"""The control plane: one command log, the state of runs folded from it, and who makes it true."""
+"""What should run: the log of commands and events, its fold, and who carries it out.
+
+`home` is where runs live, `run_state` the fold (without I/O), `controller` makes a launcher match
+one run's desired state, `fleet` carries many, `queries` and `diagnosis` tell how things stand.
+"""

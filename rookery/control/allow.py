@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from rookery.config import Draw, RunConfig
+from rookery.config.models import Draw, RunConfig
 from rookery.envs.names import GYMNAX, PGX
-from rookery.envs.pettingzoo_names import PREFIX as PETTINGZOO
+from rookery.envs.pettingzoo.names import PREFIX as PETTINGZOO
 from rookery.errors import InputError
-from rookery.players.naming import PlayerName
+from rookery.players.names import PlayerName
 
 if TYPE_CHECKING:
     from rookery.control.settings import Allow

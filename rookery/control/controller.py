@@ -9,14 +9,14 @@ from collections.abc import Callable
 from functools import cached_property
 
 from rookery.bus import Bus, Outgoing
-from rookery.config import RunConfig
+from rookery.config.models import RunConfig
 from rookery.control.home import Home
 from rookery.control.jobs import Jobs
 from rookery.control.run_log import RunLog
 from rookery.control.run_state import ACTIVE, PAUSED, RUNNING, STOPPED, RunState, exit_text
 from rookery.control.signing import SIGNATURE
 from rookery.control.supervision import Supervisor
-from rookery.launchers import FENCED, ONE_BLAS_THREAD, Launcher, Observed, WorkerSpec
+from rookery.launchers import Launcher, Observed, WorkerSpec
 from rookery.messages import (
     EXPERIENCES,
     JOINED_FROM,
@@ -35,6 +35,7 @@ from rookery.messages import (
     WorkerStarting,
     encode_json,
 )
+from rookery.worker import FENCED, ONE_BLAS_THREAD, WorkerId
 
 TICK_S = 0.02  # in the first seconds, where a person waits for something to happen
 CALM_TICK_S = 0.1
@@ -214,7 +215,7 @@ class Controller:
         self._log.read()
         argv = (kind, self.run, "--index", str(index), "--incarnation", str(incarnation))
         environment = {**self.home.environment, **ONE_BLAS_THREAD}
-        return WorkerSpec(kind, index, incarnation, argv, environment)
+        return WorkerSpec(WorkerId(kind, index, incarnation), argv, environment)
 
     def _observe(self) -> None:
         for name, seen in self.launcher.observe().items():

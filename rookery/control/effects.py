@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rookery.config import RunConfig
+from rookery.config.live import effective, live_values
+from rookery.config.models import RunConfig
 from rookery.control.run_state import PAUSED, RUNNING, STOPPED, RunState
-from rookery.control.seating import seats_now, sitter
-from rookery.hyperparameters import effective, live_values
+from rookery.control.seats import seats_now, sitter
 from rookery.messages import (
     Command,
     CreateRun,

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from typing import BinaryIO, NamedTuple
 
-from rookery.config import RunConfig
+from rookery.config.models import RunConfig
 from rookery.control.controller import Controller
 from rookery.control.home import Home
 from rookery.control.run_log import RunLog
@@ -30,7 +30,7 @@ from rookery.messages import Command, RunEnded
 
 logger = logging.getLogger(__name__)
 
-MakeLauncher = Callable[[Home, str], Launcher]
+MakeLauncher = Callable[[str, RunConfig], Launcher]
 LEAVE_S = 60.0  # that workers have for a last checkpoint
 TICK_S = 0.02
 CALM_TICK_S = 0.1
@@ -115,7 +115,7 @@ class Fleet:
             return
         try:
             config = self.home.config(state)
-            launcher = self._make_launcher(self.home, run)
+            launcher = self._make_launcher(run, config)
             controller = Controller(self.home, run, config, launcher, self._log, logger.warning)
         except RookeryError as error:
             self._log.answer(run)  # a config that cannot be read is a reason to reject

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from rookery.bus import Bus, Outgoing
 from rookery.bus.open import kafka_bus
-from rookery.config import KafkaBusConfig, RunConfig
-from rookery.configure import validate
+from rookery.checkpoints.policies import RunFiles
+from rookery.config.models import KafkaBusConfig, RunConfig
+from rookery.config.reading import validate
 from rookery.control.run_log import RunLog
 from rookery.control.run_state import DELETED, RunState
 from rookery.control.settings import FILE, Settings
@@ -39,7 +40,7 @@ from rookery.messages import (
 from rookery.spaces import EnvironmentSpec, spec_from_json, spec_to_json
 
 if TYPE_CHECKING:
-    from rookery.bus.kafka_settings import KafkaSettings
+    from rookery.bus.kafka.settings import KafkaSettings
 
 BUS_VARIABLE = "ROOKERY_BUS"
 
@@ -62,7 +63,7 @@ class Home:
         uri = os.environ.get(BUS_VARIABLE)
         if not uri:
             return cls(path)
-        from rookery.bus.kafka_settings import KafkaSettings
+        from rookery.bus.kafka.settings import KafkaSettings
 
         return cls(path, KafkaSettings.of(uri))
 
@@ -250,8 +251,24 @@ class Home:
         except BusUnmade:
             return None
 
-    def checkpoint_uri(self, run: str, config: RunConfig) -> str:
-        return config.checkpoint.uri or f"file:{self.run_dir(run) / 'checkpoints'}"
+    def files(self, run: str) -> RunFiles:
+        """What the run is, and where its weights are."""
+        return self.files_of(self.state(run))
+
+    def find_files(self, name: str) -> RunFiles:
+        """The same, by an id, a unique prefix of one, or `last`."""
+        return self.files(self.find(name))
+
+    def files_of(self, state: RunState) -> RunFiles:
+        config, uri = self.config(state), self.config(state).checkpoint.uri
+        directory = self.run_dir(state.id)
+        return RunFiles(
+            state.id,
+            config,
+            self.spec(state),
+            uri or f"file:{directory / 'checkpoints'}",
+            f"{uri}-snapshots" if uri else f"file:{directory / 'snapshots'}",
+        )
 
     # --- the lease -------------------------------------------------------------------------------
 

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 
 from rookery.control.home import Home
 from rookery.control.run_state import exit_text
-from rookery.launchers import LIFELINE, ONE_BLAS_THREAD
 from rookery.messages import Job, JobDone, JobStarted
+from rookery.worker import LIFELINE, ONE_BLAS_THREAD
 
 
 class Jobs:

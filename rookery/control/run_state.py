@@ -14,7 +14,7 @@ from typing import Any, TypeVar, get_args
 
 import msgspec
 
-from rookery.hyperparameters import combined, why_not_set
+from rookery.config.live import combined, why_not_set
 from rookery.messages import (
     JOINED_FROM,
     CheckpointDamaged,

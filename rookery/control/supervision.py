@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rookery.config import RestartConfig
+from rookery.config.models import RestartConfig
 
 REDEEMED_AFTER_S = 300.0
 
 
 @dataclass
-class Record:
+class RestartHistory:
     """One worker's deaths."""
 
     strikes: int = 0
@@ -29,7 +29,7 @@ class Supervisor:
 
     def __init__(self, config: RestartConfig) -> None:
         self._config = config
-        self._records: dict[str, Record] = {}
+        self._records: dict[str, RestartHistory] = {}
 
     def may_start(self, worker: str, now: float) -> bool:
         return now >= self._record(worker).start_at
@@ -51,5 +51,5 @@ class Supervisor:
         record.start_at = now + min(backoff, self._config.max_backoff_s)
         return record.strikes <= self._config.max_restarts
 
-    def _record(self, worker: str) -> Record:
-        return self._records.setdefault(worker, Record())
+    def _record(self, worker: str) -> RestartHistory:
+        return self._records.setdefault(worker, RestartHistory())

@@ -112,7 +112,7 @@ _PETTINGZOO_FAMILIES = {
 
 def pettingzoo_infos() -> Iterable[EnvironmentInfo]:
     """PettingZoo's games and MPE2's."""
-    from rookery.envs.pettingzoo_names import pettingzoo_ids
+    from rookery.envs.pettingzoo.names import pettingzoo_ids
 
     for id, family in pettingzoo_ids().items():
         yield EnvironmentInfo(id, "pettingzoo", _PETTINGZOO_FAMILIES[family])

@@ -34,8 +34,8 @@ from rookery.envs.names import (
     pgx_ids,
     pgx_infos,
 )
-from rookery.envs.pettingzoo_names import PREFIX as PETTINGZOO
-from rookery.envs.pettingzoo_names import check_pettingzoo, pettingzoo_ids
+from rookery.envs.pettingzoo.names import PREFIX as PETTINGZOO
+from rookery.envs.pettingzoo.names import check_pettingzoo, pettingzoo_ids
 from rookery.errors import InputError, MissingExtra, UnknownName, nearest_names
 from rookery.spaces import EnvironmentSpec
 
@@ -59,11 +59,11 @@ def describe(id: str, kwargs: Options = NO_OPTIONS) -> EnvironmentSpec:
     factory = _factory(id)
     kind = _kind(id, factory, kwargs)
     if kind == "pettingzoo":
-        from rookery.envs.pettingzoo_probing import probe as probe_game
+        from rookery.envs.pettingzoo.probe import probe as probe_game
 
         return probe_game(id, kwargs, factory).spec
     if kind == "gymnasium":
-        from rookery.envs.probing import probe
+        from rookery.envs.gymnasium.probe import probe
 
         return probe(id, kwargs, factory).spec
     return kind.spec
@@ -74,14 +74,14 @@ def make(id: str, slots: int, kwargs: Options = NO_OPTIONS) -> BatchedEnvironmen
     factory = _factory(id)
     kind = _kind(id, factory, kwargs)
     if kind == "pettingzoo":
-        from rookery.envs.pettingzoo import PettingZooEnvironment
+        from rookery.envs.pettingzoo.environment import PettingZooEnvironment
 
         return PettingZooEnvironment(id, slots, kwargs, factory)
     if kind == "gymnasium":
-        from rookery.envs.gymnasium import GymnasiumEnvironment
+        from rookery.envs.gymnasium.environment import GymnasiumEnvironment
 
         return GymnasiumEnvironment(id, slots, kwargs, factory)
-    from rookery.envs.compiled import SteppedCompiled
+    from rookery.envs.jax.environment import SteppedCompiled
 
     return SteppedCompiled(kind, slots)
 
@@ -144,11 +144,11 @@ def _kind(
     if factory is not None:
         return _made_kind(id, factory, kwargs)
     if id.startswith(GYMNAX):
-        from rookery.envs.gymnax import GymnaxEnvironment
+        from rookery.envs.jax.gymnax import GymnaxEnvironment
 
         return GymnaxEnvironment(id, kwargs)
     if id.startswith(PGX):
-        from rookery.envs.pgx import PgxEnvironment
+        from rookery.envs.jax.pgx import PgxEnvironment
 
         return PgxEnvironment(id, kwargs)
     return "pettingzoo" if id.startswith(PETTINGZOO) else "gymnasium"
@@ -165,7 +165,7 @@ def _made_kind(
             return "gymnasium"
         if issubclass(factory, _game_types()):
             return "pettingzoo"
-    from rookery.envs.making import call_factory
+    from rookery.envs.gymnasium.make import call_factory
 
     made = call_factory(id, factory, kwargs)
     if isinstance(made, _game_types()):
@@ -176,7 +176,7 @@ def _made_kind(
         if isinstance(made, gymnasium.Env):
             made.close()
         return "gymnasium"
-    from rookery.envs.compiled import register_pytrees
+    from rookery.envs.jax.environment import register_pytrees
 
     register_pytrees()
     return made  # type: ignore[no-any-return]

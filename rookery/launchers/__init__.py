@@ -14,27 +14,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-FENCED = 75  # exit code of a learner whose run another one took over
-NICENESS = "ROOKERY_NICENESS"  # how far a worker steps back behind its server; nothing: not at all
-LIFELINE = "ROOKERY_LIFELINE"  # "stdin": the worker ends when its standard input closes
-
-# A second thread makes small matrices slower and takes the core of another worker.
-ONE_BLAS_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+from rookery.worker import WorkerId
 
 
 @dataclass(frozen=True)
 class WorkerSpec:
     """What a worker needs to run; the same for a process, a Ray actor or a pod."""
 
-    kind: str  # actor, learner, inline
-    index: int
-    incarnation: int
+    worker: WorkerId
     argv: tuple[str, ...]  # of the `rookery` command
     environment: Mapping[str, str]
 
     @property
     def name(self) -> str:
-        return f"{self.kind}-{self.index}.{self.incarnation}"
+        return self.worker.name
 
 
 class Observed(NamedTuple):

@@ -6,7 +6,21 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 
+from rookery import seeds
+from rookery.actor.build import Actor, build_actor
+from rookery.actor.watchdog import DeadlineWatch
+from rookery.checkpoints.checkpoint import sub_arrays
 from rookery.launchers import Observed, WorkerSpec
+from rookery.learner.build import Learner, build_learner
+from rookery.learner.main import apply_orders, record_checkpoint
+from rookery.messages import ActorId, RunEnded
+from rookery.messages.frame import Arrays
+from rookery.worker import WorkerId
+from rookery.worker.context import RunContext
+from rookery.worker.process import failure
+from rookery.worker.xla import prepare_xla
+
+PAUSED_NAP_S = 0.02  # nothing else in the process waits
 
 Work = Callable[[WorkerSpec, Callable[[], bool]], Iterator[int | None]]
 """Makes a worker's stream of turns; the last item is its exit code, all others are None."""
@@ -43,3 +57,88 @@ class InlineLauncher:
 
     def close(self) -> None:
         self._work.clear()
+
+
+def take_turns(
+    context: RunContext, worker: WorkerId, stopped: Callable[[], bool]
+) -> Iterator[int | None]:
+    """Actor and learner in turns; yields None per turn and the exit code at the end."""
+    turns = _turns(context, worker, stopped)
+    while True:
+        try:
+            yield next(turns)
+        except StopIteration:
+            yield 0
+            return
+        except Exception as error:  # noqa: BLE001 the worker's outermost frame: report, then die
+            context.record(failure(context.run, worker, error))
+            yield 1
+            return
+
+
+def _turns(context: RunContext, worker: WorkerId, stopped: Callable[[], bool]) -> Iterator[None]:
+    config = context.config
+    prepare_xla(config.learner.threads)
+    with DeadlineWatch(context.record, context.run, worker, config.environment.deadline_s) as watch:
+        learner, actor = _build_both(context, worker, watch)
+        bookkeeper = learner.bookkeeper
+        ended: RunEnded | None = None
+        while ended is None:
+            if next(actor.loop) is None:
+                updated = next(learner.loop)
+                bookkeeper.note(updated)
+                apply_orders(context, learner)
+                if bookkeeper.inbox.orders.paused:
+                    if stopped():
+                        ended = RunEnded(run=context.run, status="stopped", reason="asked to stop")
+                    time.sleep(PAUSED_NAP_S)
+                if updated is not None:
+                    ended = bookkeeper.ended()
+                    due = updated.number % config.checkpoint.every_updates == 0
+                    if due and ended is None:
+                        _save_both(context, learner, actor, config.seed)
+                    if stopped() and ended is None and (due or actor.rollout.can_save):
+                        ended = RunEnded(run=context.run, status="stopped", reason="asked to stop")
+            yield None
+        bookkeeper.publish_metrics()
+        _save_both(context, learner, actor, config.seed)
+        context.record(ended)
+
+
+def _build_both(
+    context: RunContext, worker: WorkerId, watch: DeadlineWatch
+) -> tuple[Learner, Actor]:
+    """Learner and actor as the checkpoint left them; what the bus holds beyond it is abandoned."""
+    learner = build_learner(context, worker.incarnation, 0.0)
+    bookkeeper = learner.bookkeeper
+    for gone in list(bookkeeper.inbox.book.tickets):
+        bookkeeper.inbox.book.leave(gone)
+    bookkeeper.inbox.abandon_all()
+    actor = build_actor(context, ActorId(0, worker.incarnation), 0.0, watch.busy)
+    if bookkeeper.resumed is not None:
+        _restore_actor(
+            actor, bookkeeper.resumed.arrays, context.config.seed, bookkeeper.transport.number
+        )
+    next(actor.loop)  # joins: its credits stand before anything is trained, as when it never left
+    if bookkeeper.inbox.receive(bookkeeper.transport.number):
+        bookkeeper.transport.grant()
+    return learner, actor
+
+
+def _save_both(context: RunContext, learner: Learner, actor: Actor, seed: int) -> None:
+    learner.bookkeeper.inbox.receive(learner.bookkeeper.transport.number)
+    record_checkpoint(context, learner, actor.rollout.save())
+    if not actor.rollout.can_save:
+        actor.rollout.restart(_restart_seed(seed, learner.bookkeeper.transport.number))
+
+
+def _restore_actor(actor: Actor, arrays: Arrays, seed: int, number: int) -> None:
+    saved = sub_arrays(arrays, "actor/")
+    if saved:
+        actor.rollout.restore(saved)
+        if not actor.rollout.can_save:
+            actor.rollout.restart(_restart_seed(seed, number))
+
+
+def _restart_seed(seed: int, number: int) -> int:
+    return seeds.number(seed, "environment", 0, 0, number)

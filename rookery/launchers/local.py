@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rookery.launchers import LIFELINE, NICENESS, Observed, WorkerSpec
+from rookery.launchers import Observed, WorkerSpec
 from rookery.launchers.standby import Standby
+from rookery.worker import LIFELINE, NICENESS
 
 GRACE_S = {"learner": 60.0, "inline": 60.0, "actor": 5.0}
 
@@ -37,7 +38,7 @@ class LocalLauncher:
     def apply(self, specs: Mapping[str, WorkerSpec]) -> None:
         for name, child in self._children.items():
             if name not in specs and child.kill_at is None:
-                child.kill_at = time.monotonic() + GRACE_S.get(child.spec.kind, 5.0)
+                child.kill_at = time.monotonic() + GRACE_S.get(child.spec.worker.kind, 5.0)
                 child.process.terminate()
         for name, spec in specs.items():
             if name not in self._children:
@@ -71,7 +72,7 @@ class LocalLauncher:
     def _start(self, name: str, spec: WorkerSpec) -> subprocess.Popen[bytes]:
         self._log_dir.mkdir(parents=True, exist_ok=True)
         path = self._log_dir / f"{name}.log"
-        if spec.kind == "learner" and self._standby is not None:
+        if spec.worker.kind == "learner" and self._standby is not None:
             ready = self._standby.take(spec, path)
             if ready is not None:
                 return ready

@@ -2,7 +2,7 @@
 
 Importing JAX takes longer than anything else at the start of a run. So `rookery train` starts this
 process first, looks at the environment meanwhile, and hands it its work when the run exists. The
-waiting side is `workers.wait_for_work`.
+waiting side is `cli.workers.wait_for_work`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rookery.launchers import LIFELINE, ONE_BLAS_THREAD, WorkerSpec
+from rookery.launchers import WorkerSpec
+from rookery.worker import LIFELINE, ONE_BLAS_THREAD
 
 
 class Standby:
@@ -36,9 +37,9 @@ class Standby:
             return None
         order = {
             "run": spec.argv[1],
-            "kind": spec.kind,
-            "index": spec.index,
-            "incarnation": spec.incarnation,
+            "kind": spec.worker.kind,
+            "index": spec.worker.index,
+            "incarnation": spec.worker.incarnation,
             "environment": dict(spec.environment),
             "log": str(log),
         }

@@ -11,12 +11,12 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
-from rookery.codec import Game
 from rookery.league.matchmaking import WEIGHINGS, How
 from rookery.league.names import greedy, policy_of, weights_of
-from rookery.league.payoff import Matrix, Payoff, Record
+from rookery.league.payoff import Matrix, Payoff, Score
 from rookery.league.ratings import Rating, Ratings
 from rookery.league.snapshots import Schedule, Snapshot, thin
+from rookery.messages.fragment import Game
 
 __all__ = [
     "League",
@@ -28,7 +28,7 @@ __all__ = [
     "Rating",
     "Ratings",
     "Payoff",
-    "Record",
+    "Score",
     "Matrix",
     "How",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from rookery.codec import Game
+from rookery.messages.fragment import Game
 
 
 def outcomes(game: Game) -> dict[str, float]:

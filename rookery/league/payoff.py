@@ -11,15 +11,15 @@ from itertools import combinations
 
 import msgspec
 
-from rookery.codec import Game
 from rookery.league.names import is_live
 from rookery.league.outcomes import outcomes
+from rookery.messages.fragment import Game
 
 PRIOR_GAMES = 2.0  # drawn games that everyone is taken to have played: no rate is 0 or 1 by luck
 HALF_LIFE_GAMES = 200.0  # a rate over the last 300 or so is good to 3%, and soon follows the policy
 
 
-class Record(msgspec.Struct, frozen=True, array_like=True):
+class Score(msgspec.Struct, frozen=True, array_like=True):
     """One player's results against another; fractions where older games have faded."""
 
     wins: float = 0.0
@@ -39,13 +39,13 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
         return points / (self.weight + PRIOR_GAMES)
 
     @property
-    def reversed(self) -> Record:
+    def reversed(self) -> Score:
         """The same games as the other one saw them."""
-        return Record(self.losses, self.draws, self.wins, self.games)
+        return Score(self.losses, self.draws, self.wins, self.games)
 
-    def after(self, mine: float, theirs: float, keep: float) -> Record:
+    def after(self, mine: float, theirs: float, keep: float) -> Score:
         """With one more game; `keep` is what remains of those before."""
-        return Record(
+        return Score(
             wins=self.wins * keep + (mine > theirs),
             draws=self.draws * keep + (mine == theirs),
             losses=self.losses * keep + (mine < theirs),
@@ -53,20 +53,20 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
         )
 
 
-UNMET = Record()
+UNMET = Score()
 
 
 class Matrix(msgspec.Struct, frozen=True):
     """The whole payoff for display: records[row][column] is row's, None where they never met."""
 
     players: tuple[str, ...]
-    records: tuple[tuple[Record | None, ...], ...]
+    records: tuple[tuple[Score | None, ...], ...]
 
 
 class Payoff(msgspec.Struct):
     """Plain data, part of the checkpoint. Each pair is kept once, under the lesser name."""
 
-    pairs: dict[str, dict[str, Record]] = {}
+    pairs: dict[str, dict[str, Score]] = {}
     half_life_games: float = HALF_LIFE_GAMES
 
     def note(self, game: Game) -> None:
@@ -79,7 +79,7 @@ class Payoff(msgspec.Struct):
             record = row.get(second, UNMET)
             row[second] = record.after(means[first], means[second], keep)
 
-    def record(self, player: str, opponent: str) -> Record:
+    def record(self, player: str, opponent: str) -> Score:
         """The player's results against the opponent."""
         if player < opponent:
             return self.pairs.get(player, {}).get(opponent, UNMET)
@@ -107,6 +107,6 @@ class Payoff(msgspec.Struct):
             ),
         )
 
-    def _met(self, player: str, opponent: str) -> Record | None:
+    def _met(self, player: str, opponent: str) -> Score | None:
         record = self.record(player, opponent)
         return record if record.games else None

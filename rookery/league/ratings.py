@@ -14,9 +14,9 @@ from functools import cache
 import msgspec
 from openskill.models import PlackettLuce
 
-from rookery.codec import Game
 from rookery.league.names import is_frozen
 from rookery.league.outcomes import outcomes
+from rookery.messages.fragment import Game
 
 MU = 25.0
 SIGMA = MU / 3

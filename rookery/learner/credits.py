@@ -6,7 +6,7 @@ fragments that were granted or have arrived can always be trained in time:
 
     for every update m >= now:   fragments with a deadline <= m   <=   F * (m - now + 1)
 
-What is granted is a turn of an actor's playing loop, which makes one fragment for each policy that
+What is granted is a delivery: one turn of an actor's playing loop, a fragment for each policy that
 learns; those are trained together and count as one here.
 
 Grants at update `now` all have the deadline now + K, so it is enough that the whole set never has
@@ -26,7 +26,7 @@ class CreditBook(msgspec.Struct):
 
     fragments_per_batch: int
     max_lag: int
-    upto: dict[str, int] = {}  # actor -> it may play turns below this
+    upto: dict[str, int] = {}  # actor -> it may play deliveries below this
     tickets: dict[str, list[int]] = {}  # actor -> number of the weights each grant was made at
     away: list[str] = []  # actors of an earlier generation that have not joined this one yet
 
@@ -55,9 +55,9 @@ class CreditBook(msgspec.Struct):
         self.tickets.pop(actor, None)
         self.away = [other for other in self.away if other != actor]
 
-    def arrive(self, actor: str, turn: int) -> bool:
-        """A turn is here; True if it was granted by this book, whose grant is now used."""
-        if not self.tickets.get(actor) or turn >= self.upto[actor]:
+    def arrive(self, actor: str, delivery: int) -> bool:
+        """A delivery is here; True if it was granted by this book, whose grant is now used."""
+        if not self.tickets.get(actor) or delivery >= self.upto[actor]:
             return False
         self.tickets[actor].pop(0)
         return True

@@ -1,6 +1,6 @@
 """The training loop.
 
-    for update in learn(inbox, trainer, post, progress, leagues): ...
+    for update in learn(inbox, trainer, transport, progress, league): ...
 
 Checkpoints, metrics and the decision to stop consume the stream of updates.
 """
@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rookery.codec import Fragment
-from rookery.learner.batching import Inbox, Turn
-from rookery.learner.post import LearnerPost
+from rookery.learner.inbox import Delivery, Inbox
+from rookery.learner.transport import LearnerTransport
+from rookery.messages.fragment import Fragment
 
 if TYPE_CHECKING:
-    from rookery.learner.leagues import Leagues
+    from rookery.learner.league import LearnerLeague
     from rookery.learner.trainer import Trainer
 
 
@@ -25,43 +25,43 @@ class Updated:
     """What one update did."""
 
     number: int  # of the weights it made
-    turns: list[Turn]
-    lags: list[int]  # versions between each turn's weights and those it trained
+    deliveries: list[Delivery]
+    lags: list[int]  # versions between each delivery's weights and those it trained
     values: dict[str, dict[str, float]]  # by policy
 
     @property
     def fragments(self) -> list[Fragment]:
-        return [fragment for turn in self.turns for fragment in turn.fragments]
+        return [fragment for delivery in self.deliveries for fragment in delivery.fragments]
 
 
 def learn(
     inbox: Inbox,
     trainer: Trainer,
-    post: LearnerPost,
+    transport: LearnerTransport,
     progress: Callable[[], float],
-    leagues: Leagues | None,
+    league: LearnerLeague | None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[Updated | None]:
     """Update after update; yields None whenever experience is waited for."""
     while not stopped():
-        if inbox.receive(post.number):
-            post.grant()
-        batch = inbox.batch(post.number)
+        if inbox.receive(transport.number):
+            transport.grant()
+        batch = inbox.batch(transport.number)
         if batch is None:
             yield None
             continue
-        lags = [inbox.lag(turn, post.number) for turn in batch]
+        lags = [inbox.lag(delivery, transport.number) for delivery in batch]
         values = trainer.update(by_policy(batch), progress())
         inbox.settle(batch)
         arrays = trainer.acting_arrays()
-        news = leagues.note(batch, post.number + 1, arrays) if leagues is not None else None
-        post.publish(arrays, news)
-        yield Updated(post.number, batch, lags, values)
+        news = league.note(batch, transport.number + 1, arrays) if league is not None else None
+        transport.publish(arrays, news)
+        yield Updated(transport.number, batch, lags, values)
 
 
-def by_policy(turns: Sequence[Turn]) -> dict[str, list[Fragment]]:
+def by_policy(deliveries: Sequence[Delivery]) -> dict[str, list[Fragment]]:
     found: dict[str, list[Fragment]] = {}
-    for turn in turns:
-        for fragment in turn.fragments:
+    for delivery in deliveries:
+        for fragment in delivery.fragments:
             found.setdefault(fragment.header.policy, []).append(fragment)
     return found

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 import msgspec
 import numpy as np
 
-from rookery.codec import Episode, Fragment
 from rookery.learner.loop import Updated
 from rookery.messages import (
     LeagueMetrics,
@@ -19,6 +18,7 @@ from rookery.messages import (
     TrainingMetrics,
     WeightsVersion,
 )
+from rookery.messages.fragment import Episode, Fragment
 
 WINDOW_EPISODES = 100
 

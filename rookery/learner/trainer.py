@@ -13,12 +13,13 @@ import jax
 import numpy as np
 
 from rookery import seeds
-from rookery.algorithms.batches import has_trained_rows
-from rookery.algorithms.groups import Group
+from rookery.algorithms.batch import has_trained_rows
+from rookery.algorithms.group import Group
 from rookery.algorithms.networks import Network, Params, Stats, initial_arrays
 from rookery.algorithms.policies import PolicySetup, grouped, initial_weights, stream
-from rookery.codec import Arrays, Fragment
-from rookery.config import live_hyperparameters
+from rookery.config.models import live_hyperparameters
+from rookery.messages.fragment import Fragment
+from rookery.messages.frame import Arrays
 
 
 class Trainer:

@@ -7,8 +7,8 @@ A player that can be is a pure function:
 `params` are the weights it plays with, `observation` the seat's raw leaves led by the lane axis,
 `mask` the legal actions or None, `state` what it carried from the last step (empty for an MLP) and
 `key` its randomness: a numpy Generator when it plays step by step, a JAX key when it is compiled.
-A player that can't answer at once (an engine, a language model, a person) is a `LatePlayer`: it is
-asked, and its slot waits while the others go on.
+A player that can't answer at once (an engine, a language model, a person) is a `DeferredPlayer`:
+it is asked, and its slot waits while the others go on.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Question(NamedTuple):
     position: str | None = None  # the game's own notation (chess: FEN), where it has one
 
 
-class Answer(NamedTuple):
+class PlayerAnswer(NamedTuple):
     """What came back, in the environment's counting from 0."""
 
     action: int
@@ -64,13 +64,13 @@ class Answer(NamedTuple):
     resigned: bool = False  # it gave the game up; the action only lets the game end
 
 
-class LatePlayer(Protocol):
+class DeferredPlayer(Protocol):
     """Answers later; one slot at a time."""
 
     @property
     def kind(self) -> str: ...
 
-    def ask(self, question: Question) -> Future[Answer]:
+    def ask(self, question: Question) -> Future[PlayerAnswer]:
         """Never raises; a Future that fails ends the game's run with its error."""
         ...
 

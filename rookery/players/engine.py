@@ -24,7 +24,7 @@ from rookery.envs.failures import first_line
 from rookery.errors import InputError, MissingExtra, UnknownName
 from rookery.players import Question
 from rookery.players.chess_actions import action_of
-from rookery.players.late import MoveFailed, too_late
+from rookery.players.deferred import MoveFailed, too_late
 
 if TYPE_CHECKING:
     import chess

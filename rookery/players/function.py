@@ -22,7 +22,7 @@ from typing import Any
 from rookery.envs.failures import first_line
 from rookery.errors import InputError, UnknownName
 from rookery.players import Question
-from rookery.players.late import MoveFailed, run_aside, too_late
+from rookery.players.deferred import MoveFailed, run_aside, too_late
 
 MAX_STUCK = 8
 

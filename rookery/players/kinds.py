@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rookery.players.connect_four import MAX_DEPTH
-from rookery.players.late import FALLBACKS
-from rookery.players.naming import Kind
+from rookery.players.deferred import FALLBACKS
+from rookery.players.names import Kind
 from rookery.players.options import PlayerOption, choice, flag, seconds, whole
+from rookery.players.scripts.connect_four import MAX_DEPTH
 
 COMPILED_DEPTH = 4  # deeper, the arrays of a compiled minimax no longer fit beside the rollout's
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rookery.errors import InputError, UnknownName
-from rookery.players.naming import PlayerName
+from rookery.players.names import PlayerName
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
-from rookery.config import Draw, RunConfig
+from rookery.config.models import Draw, RunConfig
 from rookery.errors import ConfigError, InputError, UnknownName, nearest_names
-from rookery.players.naming import PlayerName
+from rookery.players.names import PlayerName
 from rookery.spaces import EnvironmentSpec, SeatSpec
 
 SeatFunction = Callable[[str, int], str]

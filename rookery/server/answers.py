@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from rookery.control.models import Answer, Outcome
 from rookery.messages import Command, CommandAccepted, CommandRejected, Event, decode_json
-from rookery.server.models import Answer, Outcome
 
 if TYPE_CHECKING:
-    from rookery.server.follower import Follower
+    from rookery.server.feed.follower import Follower
 
 Said = CommandAccepted | CommandRejected
 

@@ -21,38 +21,41 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
+from rookery.control.models import Health
 from rookery.control.settings import Settings
-from rookery.server.guard import Guard
-from rookery.server.limits import RateLimits
+from rookery.server.control_plane import ControlPlane
+from rookery.server.http.actions import actions_router
+from rookery.server.http.home import home_router
+from rookery.server.http.openapi import NO_TOKEN, document, refusals
+from rookery.server.http.problems import add_handlers, problem
+from rookery.server.http.prometheus import CONTENT_TYPE, HttpMeter, Metered, exposition
+from rookery.server.http.rest import API, Reader, Route, answer, plain
+from rookery.server.http.runs import runs_router
 from rookery.server.mcp import build_mcp
-from rookery.server.models import Health
-from rookery.server.openapi import NO_TOKEN, document, refusals
 from rookery.server.page import PAGES, PREFIXES, Page
-from rookery.server.plane import Plane
-from rookery.server.problems import add_handlers, problem
-from rookery.server.prometheus import CONTENT_TYPE, HttpMeter, Metered, exposition
-from rookery.server.rest import API, Reader, Route, answer, plain
-from rookery.server.rest_actions import actions_router
-from rookery.server.rest_home import home_router
-from rookery.server.rest_runs import runs_router
-from rookery.server.stream import Hub
-from rookery.server.tickets import Tickets
-from rookery.server.tokens import Token, TokenStore
+from rookery.server.security.guard import Guard
+from rookery.server.security.limits import RateLimits
+from rookery.server.security.tickets import Tickets
+from rookery.server.security.tokens import Token, TokenStore
+from rookery.server.stream.endpoint import Hub
 from rookery.server.watch import Watchers
 
 if TYPE_CHECKING:
     from rookery.server.mcp.http import McpDoor
 
 MCP = "/mcp"
-MakeMcp = Callable[[Plane, RateLimits], "McpDoor"]
+MakeMcp = Callable[[ControlPlane, RateLimits], "McpDoor"]
 
 
-def _make_mcp(plane: Plane, limits: RateLimits) -> McpDoor:
+def _make_mcp(plane: ControlPlane, limits: RateLimits) -> McpDoor:
     return build_mcp(plane, limits=limits)
 
 
 def build_app(
-    plane: Plane, tokens: TokenStore, settings: Settings, make_mcp: MakeMcp | None = _make_mcp
+    plane: ControlPlane,
+    tokens: TokenStore,
+    settings: Settings,
+    make_mcp: MakeMcp | None = _make_mcp,
 ) -> ASGIApp:
     """Everything that a server serves. `make_mcp` is called once the rest is there: it is slow."""
     server = settings.server
@@ -130,7 +133,7 @@ def _is_page(scope: Scope) -> bool:
 
 
 def build_api(
-    plane: Plane,
+    plane: ControlPlane,
     tokens: TokenStore,
     tickets: Tickets,
     meter: HttpMeter,
@@ -157,7 +160,7 @@ def build_api(
     return app
 
 
-def _add_health(app: FastAPI, plane: Plane) -> None:
+def _add_health(app: FastAPI, plane: ControlPlane) -> None:
     @app.get(
         "/healthz",
         response_model=Health,
@@ -206,7 +209,7 @@ def _add_conversations(
     app.router.add_websocket_route(f"{API}/watch", watch)
 
 
-def _add_metrics(app: FastAPI, plane: Plane, meter: HttpMeter) -> None:
+def _add_metrics(app: FastAPI, plane: ControlPlane, meter: HttpMeter) -> None:
     text = {"text/plain": {"schema": {"type": "string"}}}
 
     @app.get(

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import msgspec
 
-from rookery.config import RunConfig
+from rookery.config.live import effective
+from rookery.config.models import RunConfig
 from rookery.control.allow import player_refused, refused, seats_refused
 from rookery.control.effects import effect
 from rookery.control.home import Home
 from rookery.control.run_state import RunState
-from rookery.control.seating import seats_after
+from rookery.control.seats import seats_after
 from rookery.control.settings import Allow
 from rookery.errors import ConfigError, Forbidden
-from rookery.hyperparameters import effective
 from rookery.messages import (
     MAX_JSON_BYTES,
     Command,
@@ -28,8 +28,8 @@ from rookery.messages import (
     SetSeatMap,
     encode_json,
 )
-from rookery.players.naming import PlayerName
-from rookery.server.artifacts import measure
+from rookery.players.names import PlayerName
+from rookery.server.http.artifacts import measure
 
 
 class Judge:

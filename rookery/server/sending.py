@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from anyio import to_thread
 
-from rookery.config import RunConfig
-from rookery.configure import build
+from rookery.config.models import RunConfig
+from rookery.config.reading import build
 from rookery.control.effects import creates
 from rookery.control.home import Home, new_run_id
+from rookery.control.models import Answer, Outcome
 from rookery.control.run_state import DELETED, RunState, why_not
 from rookery.control.settings import Allow
 from rookery.errors import Forbidden, InputError, UnknownName
@@ -33,11 +34,10 @@ from rookery.messages import (
 )
 from rookery.server.answers import Said, find_answers, make_answer
 from rookery.server.judging import Judge, check_size
-from rookery.server.looking import Looker
-from rookery.server.models import Answer, Outcome
+from rookery.server.sandbox import Sandbox
 
 if TYPE_CHECKING:
-    from rookery.server.follower import Follower
+    from rookery.server.feed.follower import Follower
 
 T = TypeVar("T")
 
@@ -51,11 +51,11 @@ class Sender:
     """Sends commands for whoever came in by a door. Lives on one event loop."""
 
     def __init__(
-        self, home: Home, follower: Follower, allow: Allow, looker: Looker, carries: bool
+        self, home: Home, follower: Follower, allow: Allow, sandbox: Sandbox, carries: bool
     ) -> None:
         """`carries`: whether this process sees to every run that nobody else owns."""
         self._home, self._follower, self._judge = home, follower, Judge(home, allow)
-        self._looker, self._carries = looker, carries
+        self._sandbox, self._carries = sandbox, carries
         self._sent: OrderedDict[str, str] = OrderedDict()  # id -> its effect
         self._busy: dict[str, tuple[asyncio.Lock, int]] = {}  # id on its way -> how many wait
         self._waiting: set[Callable[[], None]] = set()  # called when there is something new
@@ -102,7 +102,7 @@ class Sender:
                 self._judge.check_config(config, origin)
                 line = creates(config, start)
                 content = {"config": config.model_dump(mode="json")}
-                content["spec"] = await self._looker.look(content)
+                content["spec"] = await self._sandbox.look(content)
                 run = "" if dry_run else self._new_run(config, id)
                 who: dict[str, Any] = {"author": author, "reason": reason, "origin": origin}
                 command = CreateRun(run=run, id=id, config=content, **who)
@@ -134,7 +134,7 @@ class Sender:
         """As judged, and a new seat map's players are made once, elsewhere."""
         command = self._judge.judged(state, command)
         if isinstance(command, SetSeatMap) and why_not(state, command) is None:
-            await self._looker.look({**state.config, "seats": command.seats})
+            await self._sandbox.look({**state.config, "seats": command.seats})
         return command
 
     # --- sending ---------------------------------------------------------------------------------

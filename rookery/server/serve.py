@@ -1,6 +1,6 @@
 """`rookery serve` and `rookery mcp`: the control plane in a process.
 
-One server to a home, by a lock. It carries the runs (`Carrier`), follows everything that happens
+One server to a home, by a lock. It carries the runs (`FleetThread`), follows all that happens
 (`Follower`) and opens the doors: REST, the stream and MCP over HTTP, or MCP over standard input.
 """
 
@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 from rookery.control.home import Home, take_lock
 from rookery.control.settings import ServerSettings, Settings, check_bind
 from rookery.errors import InputError
-from rookery.server.tokens import TokenStore
+from rookery.server.security.tokens import TokenStore
 
 if TYPE_CHECKING:
-    from rookery.server.plane import Plane
+    from rookery.server.control_plane import ControlPlane
 
 LOCK, PLACE, TOKEN = "server.lock", "server.json", "server.token"
 OTHER_PORTS = 10  # that are tried after the usual one, where nobody asked for a certain one
@@ -73,20 +73,20 @@ def mcp_main(arguments: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def control_plane(home: Home, settings: Settings, carries: bool) -> Iterator[Plane]:
+def control_plane(home: Home, settings: Settings, carries: bool) -> Iterator[ControlPlane]:
     """The plane of a home with everything that it stands on; `carries`: runs live under it."""
-    from rookery.server.carrying import Carrier
-    from rookery.server.follower import Follower
-    from rookery.server.plane import Plane
+    from rookery.server.control_plane import ControlPlane
+    from rookery.server.feed.follower import Follower
+    from rookery.server.fleet_thread import FleetThread
 
-    carrier = Carrier(home, settings.cpus) if carries else None
+    carrier = FleetThread(home, settings.cpus) if carries else None
     follower = Follower(home)
     if carrier is not None:
         carrier.start()
     try:
         follower.start()
         try:
-            yield Plane(home, follower, settings, fleet=carrier)
+            yield ControlPlane(home, follower, settings, fleet=carrier)
         finally:
             follower.close()
     finally:
@@ -94,11 +94,13 @@ def control_plane(home: Home, settings: Settings, carries: bool) -> Iterator[Pla
             carrier.close()
 
 
-def _serve(plane: Plane, tokens: TokenStore, settings: Settings, listener: socket.socket) -> None:
+def _serve(
+    plane: ControlPlane, tokens: TokenStore, settings: Settings, listener: socket.socket
+) -> None:
     import uvicorn
 
     from rookery.server.app import build_app
-    from rookery.server.refusals import quieten_server_log
+    from rookery.server.security.refusals import quieten_server_log
 
     quieten_server_log()
     config = uvicorn.Config(

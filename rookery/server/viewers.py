@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from rookery.server.children import Child, ChildLost
+from rookery.server.child_process import Child, ChildLost
 from rookery.viewing import Order, Refused, Reply
 
 DEADLINE_S = 180.0  # for one reply: a large game compiles, an engine thinks
@@ -20,7 +20,7 @@ _encode = msgspec.json.Encoder().encode
 _decode: Callable[[bytes], Reply] = msgspec.json.Decoder(Reply).decode
 
 
-class Viewer:
+class ViewerProcess:
     """One process, started by its first order."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:

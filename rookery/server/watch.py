@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Meta
 from starlette.websockets import WebSocket
 
-from rookery.server.conversing import (
+from rookery.server.stream.websocket import (
     BAD_MESSAGE,
     GONE,
     READY,
@@ -31,7 +31,7 @@ from rookery.server.conversing import (
     decoded,
     together,
 )
-from rookery.server.viewers import Viewer
+from rookery.server.viewers import ViewerProcess
 from rookery.viewing import (
     LEAST_FPS,
     MOST_FPS,
@@ -100,7 +100,7 @@ class Watchers:
             logger.debug("someone who watched has left")
 
     async def _show(self, caller: Caller) -> None:
-        viewer = Viewer(self._environment)
+        viewer = ViewerProcess(self._environment)
         show = _Show(caller, viewer)
         self._watching += 1
         try:
@@ -114,7 +114,7 @@ class Watchers:
 class _Show:
     """One conversation: orders come in, frames go out."""
 
-    def __init__(self, caller: Caller, viewer: Viewer) -> None:
+    def __init__(self, caller: Caller, viewer: ViewerProcess) -> None:
         self._caller, self._viewer = caller, viewer
         self._order: Watch | Restart | None = None  # and not carried out
         self._steps = 0  # that were asked for, and not made

@@ -1,6 +1,6 @@
 """An owner without workers: answers the commands of every run of a home, and does nothing else.
 
-    with plane_of(path, settings) as plane: ...
+    with control_plane_of(path, settings) as plane: ...
 
 For tests of what stands before the controller: what is asked, judged and said, at no cost.
 """
@@ -16,9 +16,9 @@ from types import TracebackType
 from rookery.control.home import Home
 from rookery.control.run_log import RunLog
 from rookery.control.settings import Settings
-from rookery.server.follower import Follower
-from rookery.server.looking import Looker
-from rookery.server.plane import Plane
+from rookery.server.control_plane import ControlPlane
+from rookery.server.feed.follower import Follower
+from rookery.server.sandbox import Sandbox
 
 TICK_S = 0.005
 CLOSE_S = 10.0
@@ -58,12 +58,12 @@ class StandInOwner:
 
 
 @contextlib.contextmanager
-def plane_of(
+def control_plane_of(
     path: Path,
     settings: Settings | None = None,
-    look: Callable[[Home], Looker] | None = None,
+    look: Callable[[Home], Sandbox] | None = None,
     owned: bool = True,
-) -> Iterator[Plane]:
+) -> Iterator[ControlPlane]:
     """The plane of a home that follows its log; `owned`: somebody answers."""
     home = Home(path)
     follower = Follower(home, interval_s=TICK_S)
@@ -71,8 +71,8 @@ def plane_of(
     try:
         assert follower.ready.wait(READY_S)
         with StandInOwner(home) if owned else contextlib.nullcontext() as owner:
-            looker = look(home) if look is not None else None
-            yield Plane(home, follower, settings or Settings(), fleet=owner, looker=looker)
+            sandbox = look(home) if look is not None else None
+            yield ControlPlane(home, follower, settings or Settings(), fleet=owner, sandbox=sandbox)
     finally:
         follower.close()
         home.close()

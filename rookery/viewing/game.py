@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rookery import seeds
-from rookery.actor.table import blank_actions
+from rookery.actor.rollouts.table import blank_actions
 from rookery.control.home import Home
 from rookery.envs import BatchedEnvironment, SeatView
 from rookery.players import Decision, Question
@@ -15,7 +15,7 @@ from rookery.spaces import Categorical
 from rookery.viewing import Action, ChoiceHead, Frame, NumberHead, SeatFrame, Watch, Watching
 from rookery.viewing.action_names import action_names
 from rookery.viewing.pictures import make_drawn, show
-from rookery.viewing.sitting import Sitter, Sitting
+from rookery.viewing.seats import Sitter, Sitting
 from rookery.viewing.thoughts import Thought, think
 
 VIDEO_FPS, ALL_AT_ONCE_FPS, TURNS_FPS = 30.0, 10.0, 2.0

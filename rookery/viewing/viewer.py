@@ -17,8 +17,8 @@ from rookery.control.home import Home
 from rookery.errors import RookeryError
 from rookery.viewing import Next, Order, Refused, Reply, Restart, Watch
 from rookery.viewing.game import Viewing
-from rookery.wiring import prepare_xla
-from rookery.workers import die_with_parent, step_back
+from rookery.worker.process import die_with_parent, step_back
+from rookery.worker.xla import prepare_xla
 
 MAX_ORDER_BYTES = 64 << 10
 NICENESS = 2  # behind whoever answers, before those who train

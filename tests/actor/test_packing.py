@@ -17,8 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rookery.actor.experience import Experience
-from rookery.actor.packing import EDGE, FINAL, STEP, Layout, Outcomes, Turns, pack
-from rookery.codec import Episode
+from rookery.actor.packing import EDGE, FINAL, STEP, Outcomes, Turns, pack
+from rookery.messages.fragment import Episode
+from rookery.worker.policies import Layout
 
 POLICIES = ("a", "b")
 ACTIONS = 5

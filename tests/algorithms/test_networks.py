@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rookery.algorithms.networks import Network, conv_stride, initial_arrays, orthogonal, patches
-from rookery.config import NetworkConfig
+from rookery.config.models import NetworkConfig
 from rookery.spaces import ActionSpace, Categorical, Continuous, Leaf, MultiCategorical, SeatSpec
 
 ROWS = 5

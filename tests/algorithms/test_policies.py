@@ -11,7 +11,7 @@ import pytest
 
 from rookery.algorithms.networks import Network, initial_arrays
 from rookery.algorithms.policies import PolicySetup, fitted, grouped, initial_weights
-from rookery.config import ImpalaConfig, NetworkConfig, PPOConfig
+from rookery.config.models import ImpalaConfig, NetworkConfig, PPOConfig
 from rookery.errors import ConfigError
 from rookery.spaces import Categorical, Leaf, SeatSpec
 

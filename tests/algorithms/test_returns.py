@@ -15,16 +15,16 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rookery.actor.compiled import CompiledRollout
 from rookery.actor.experience import Experience
 from rookery.actor.loop import Admitted
-from rookery.actor.stepped import SteppedRollout
+from rookery.actor.rollouts.compiled import CompiledRollout
+from rookery.actor.rollouts.stepped import SteppedRollout
 from rookery.algorithms import returns
 from rookery.algorithms.networks import Network, initial_arrays
-from rookery.config import NetworkConfig
+from rookery.config.models import NetworkConfig
 from rookery.envs import SOLO_SEAT
-from rookery.envs.compiled import register_pytrees
-from rookery.envs.gymnasium import GymnasiumEnvironment
+from rookery.envs.gymnasium.environment import GymnasiumEnvironment
+from rookery.envs.jax.environment import register_pytrees
 from rookery.messages import WeightsVersion
 from rookery.players.policy import PolicyPlayer, draw_jax
 from rookery.testing.envs import CountingCompiled, CountingEnv

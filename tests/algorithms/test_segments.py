@@ -10,8 +10,8 @@ import pytest
 
 from rookery.algorithms import impala, ppo, returns
 from rookery.algorithms.networks import Network, initial_arrays
-from rookery.algorithms.training import Batch, ends
-from rookery.config import ImpalaConfig, NetworkConfig, PPOConfig, live_hyperparameters
+from rookery.algorithms.optimizer import Batch, ends
+from rookery.config.models import ImpalaConfig, NetworkConfig, PPOConfig, live_hyperparameters
 from rookery.spaces import Categorical, Leaf, SeatSpec
 
 GAMMA, LAMBDA = 0.9, 0.8

@@ -14,14 +14,14 @@ from gymnasium import spaces
 
 from rookery.actor.experience import Experience
 from rookery.actor.loop import Admitted
-from rookery.actor.stepped import SteppedRollout
+from rookery.actor.rollouts.stepped import SteppedRollout
 from rookery.algorithms import impala, ppo
 from rookery.algorithms.networks import Network, initial_arrays
-from rookery.algorithms.training import Batch, Hyper, Metrics, TrainState, init_state
-from rookery.algorithms.updating import GroupState, make_update
-from rookery.config import ImpalaConfig, NetworkConfig, PPOConfig, live_hyperparameters
+from rookery.algorithms.optimizer import Batch, Hyper, Metrics, TrainState, init_state
+from rookery.algorithms.update import GroupState, make_update
+from rookery.config.models import ImpalaConfig, NetworkConfig, PPOConfig, live_hyperparameters
 from rookery.envs import SOLO_SEAT
-from rookery.envs.gymnasium import GymnasiumEnvironment
+from rookery.envs.gymnasium.environment import GymnasiumEnvironment
 from rookery.errors import MaskError
 from rookery.messages import WeightsVersion
 from rookery.players.policy import PolicyPlayer

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rookery.configure import build
-from rookery.runner import create_run
+from rookery.config.reading import build
+from rookery.control.create import create_run
 
 if TYPE_CHECKING:
     from tests.conftest import Cli

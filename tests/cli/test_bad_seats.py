@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import rookery
-from rookery.configure import build
+from rookery.config.reading import build
+from rookery.control.create import create_run
 from rookery.control.home import Home
 from rookery.errors import InputError
-from rookery.runner import create_run
 
 if TYPE_CHECKING:
     from tests.conftest import Cli

@@ -15,7 +15,7 @@ import pytest
 
 from rookery.bus import Outgoing
 from rookery.bus.memory import MemoryBus
-from rookery.bus_views import TOPICS, Tail
+from rookery.control.bus_topics import TOPICS, Tail
 from rookery.messages import EVENTS, MatchPlayed
 
 if TYPE_CHECKING:

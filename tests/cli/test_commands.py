@@ -222,7 +222,7 @@ def test_plot_writes_a_png(shared_cli: Cli, trained: dict[str, Any], tmp_path: P
 def test_the_metrics_hold_what_a_practitioner_looks_for(
     shared_cli: Cli, trained: dict[str, Any]
 ) -> None:
-    from rookery.views import training_history
+    from rookery.control.queries import training_history
 
     last = list(training_history(shared_cli.home, trained["run"]))[-1]
     wanted = {"policy_loss", "value_loss", "explained_variance", "clip_fraction", "kl", "entropy"}
@@ -264,8 +264,8 @@ def test_config_schema_marks_live_keys(cli: Cli) -> None:
 
 def test_help_imports_nothing_heavy() -> None:
     program = (
-        "import sys, time, rookery.cli\n"
-        "try: rookery.cli.run(['--help'], time.time())\n"
+        "import sys, time, rookery.cli.main\n"
+        "try: rookery.cli.main.run(['--help'], time.time())\n"
         "except SystemExit as end: code = end.code\n"
         "heavy = {'jax', 'numpy', 'gymnasium', 'pydantic', 'matplotlib', 'rich'}\n"
         "print(); print(__import__('json').dumps([code, sorted(heavy & sys.modules.keys())]))\n"

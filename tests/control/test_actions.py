@@ -8,10 +8,10 @@ import msgspec
 import pytest
 from pydantic import ValidationError
 
-from rookery.configure import build
+from rookery.config.reading import build
 from rookery.control.actions import ACTION, ACTIONS, effect, own_fields, parameters
 from rookery.control.run_state import RunState, WorkerState
-from rookery.control.seating import seats_after
+from rookery.control.seats import seats_after
 from rookery.messages import Command, CreateRun, SetSeatMap, new_id
 
 CONFIG = build({"environment": {"id": "CartPole-v1"}})

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rookery.config import RunConfig
+from rookery.config.models import RunConfig
 from rookery.control.allow import player_refused, refused, seats_refused
 from rookery.control.settings import Allow
-from rookery.players.naming import PlayerName
+from rookery.players.names import PlayerName
 
 NOTHING = Allow()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rookery.configure import build
+from rookery.config.reading import build
 from rookery.control.fleet import Fleet
 from rookery.control.home import Home
 from rookery.control.run_log import RunLog

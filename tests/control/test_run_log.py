@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from rookery.bus import Bus, Outgoing, Position, Record, Subscription
-from rookery.configure import build
+from rookery.config.reading import build
 from rookery.control.home import Home, content
 from rookery.control.run_log import MAX_ID, UNSIGNED, RunLog
 from rookery.control.run_state import DELETED, RUNNING, STOPPED

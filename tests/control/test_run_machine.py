@@ -20,11 +20,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from rookery.configure import build
+from rookery.config.live import effective, live_values
+from rookery.config.reading import build
 from rookery.control.home import content
 from rookery.control.run_state import ALLOWED, RunState, apply, why_not
 from rookery.envs.registry import describe
-from rookery.hyperparameters import effective, live_values
 from rookery.messages import (
     JOINED_FROM,
     CheckpointDamaged,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rookery.configure import build
+from rookery.config.reading import build
 from rookery.control.home import content
 from rookery.control.run_state import (
     ALLOWED,

@@ -127,7 +127,7 @@ def test_tls_without_its_files_is_said_before_it_listens(host: str, tmp_path: Pa
 def test_settings_and_guard_are_light_to_import() -> None:
     heavy = ["jax", "numpy", "gymnasium", "fastapi", "starlette", "uvicorn", "yaml"]
     code = (
-        "import sys, rookery.control.settings, rookery.server.guard;"
+        "import sys, rookery.control.settings, rookery.server.security.guard;"
         f"print([name for name in {heavy} if name in sys.modules])"
     )
     done = subprocess.run(

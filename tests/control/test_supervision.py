@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rookery.config import RestartConfig
+from rookery.config.models import RestartConfig
 from rookery.control.supervision import REDEEMED_AFTER_S, Supervisor
 
 CONFIG = RestartConfig(max_restarts=3, backoff_s=1.0, max_backoff_s=5.0)

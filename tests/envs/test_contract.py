@@ -12,8 +12,8 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from rookery.envs import SOLO_SEAT, Arrays, BatchedEnvironment, SeatView
-from rookery.envs.compiled import SteppedCompiled
-from rookery.envs.gymnasium import GymnasiumEnvironment
+from rookery.envs.gymnasium.environment import GymnasiumEnvironment
+from rookery.envs.jax.environment import SteppedCompiled
 from rookery.envs.registry import make
 from rookery.errors import InputError
 from rookery.spaces import Categorical, Continuous, MultiCategorical

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from rookery.envs import SOLO_SEAT, registry
-from rookery.envs.compiled import SteppedCompiled
-from rookery.envs.gymnasium import GymnasiumEnvironment
-from rookery.envs.pettingzoo import PettingZooEnvironment
+from rookery.envs.gymnasium.environment import GymnasiumEnvironment
+from rookery.envs.jax.environment import SteppedCompiled
+from rookery.envs.pettingzoo.environment import PettingZooEnvironment
 from rookery.errors import ConfigError, InputError, MissingExtra, UnknownName
 from rookery.spaces import Categorical
 from rookery.testing.envs import CountingEnv
@@ -231,7 +231,7 @@ def test_describing_an_environment_loads_only_what_describing_needs() -> None:
     code = (
         "import sys; import rookery.envs.registry as r;"
         "r.describe('CartPole-v1');"
-        "unneeded = ['jax', 'Box2D', 'mujoco', 'ale_py', 'rookery.envs.copies'];"
+        "unneeded = ['jax', 'Box2D', 'mujoco', 'ale_py', 'rookery.envs.gymnasium.slots'];"
         "assert not [name for name in unneeded if name in sys.modules]"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rookery.learner.checkpoint import load_checkpoint, newest_checkpoint, pending_fragments
-from rookery.learner.store import open_store
+from rookery.checkpoints.checkpoint import load_checkpoint, newest_checkpoint
+from rookery.checkpoints.store import open_store
+from rookery.learner.manifest import LearnerManifest, pending_fragments
 from rookery.messages import METRICS_TRAINING, TrainingMetrics, decode_json
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ BOUND = {"ppo": 1, "impala": 2}  # max_policy_lag_versions of two actors
 
 
 def store_of(cli: Cli, run: str) -> Any:
-    return open_store(cli.home.checkpoint_uri(run, cli.home.config(cli.home.state(run))))
+    return open_store(cli.home.files(run).checkpoints)
 
 
 def check_accounts(cli: Cli, run: str, bound: int) -> dict[str, Any]:
@@ -42,7 +43,7 @@ def check_accounts(cli: Cli, run: str, bound: int) -> dict[str, Any]:
         assert metrics.lag_max <= bound and metrics.ledger.gaps == 0
     store = store_of(cli, run)
     for name in store.names():
-        check_ledger(load_checkpoint(store, name))
+        check_ledger(load_checkpoint(store, name, LearnerManifest))
     return dict(shown)
 
 
@@ -295,7 +296,7 @@ def test_a_store_that_cannot_be_written_keeps_the_last_checkpoint(
     assert done.json["status"] == "failed"
     assert "cannot write a checkpoint" in done.json["reason"]
     assert "resume" in cli("why", running.run).stdout.splitlines()[0]
-    kept = newest_checkpoint(store_of(cli, running.run))
+    kept = newest_checkpoint(store_of(cli, running.run), LearnerManifest)
     assert kept is not None
     if trouble == "full":
         ballast.unlink()
@@ -314,7 +315,7 @@ def test_a_full_disk_is_a_clear_error_and_the_run_goes_on_later(cli: Cli, small_
     assert "disk is full" in done.stderr + done.stdout or "No space left" in done.stdout
     assert "Traceback" not in done.stderr
     ballast.unlink()
-    kept = newest_checkpoint(store_of(cli, running.run))
+    kept = newest_checkpoint(store_of(cli, running.run), LearnerManifest)
     assert kept is not None
     check_resumes(cli, running.run, kept.manifest.ledger.trained)
 
@@ -328,7 +329,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(cli: Cli) -> None:
     content = bytearray(state.read_bytes())
     content[len(content) // 2] ^= 1
     state.write_bytes(content)
-    resumed_from = load_checkpoint(store, before).manifest
+    resumed_from = load_checkpoint(store, before, LearnerManifest).manifest
     again = cli.start("resume", running.run, "--json", run=running.run)
     again.wait_until(lambda: again.env_steps > resumed_from.ledger.trained, "training")
     done = again.interrupt()
@@ -336,7 +337,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(cli: Cli) -> None:
     assert newest in done.stderr and "SHA-256" in done.stderr
     shown = running.show()
     assert list(shown["damaged_checkpoints"]) == [newest]
-    last = newest_checkpoint(store)
+    last = newest_checkpoint(store, LearnerManifest)
     assert last is not None and last.manifest.ancestry[2] == resumed_from.number
     store.delete(newest)
     check_accounts(cli, running.run, BOUND["ppo"])

@@ -48,7 +48,7 @@ def resident(running: Started) -> dict[str, int]:
 
 
 def trained_s(running: Started) -> float:
-    from rookery.views import newest_training
+    from rookery.control.queries import newest_training
 
     bus = running.cli.home.read_run_bus(running.cli.home.state(running.run))
     metrics = newest_training(bus, running.run)

@@ -13,7 +13,7 @@ import pytest
 
 from rookery.control.signing import KEY_VARIABLE, key_path
 from rookery.messages import EXPERIENCES
-from rookery.testing.kafka_broker import Cluster
+from tools.kafka.broker import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -96,7 +96,7 @@ def actors_of(running: Started) -> dict[str, str]:
 
 def produced_by(running: Started, actor: str) -> int:
     """Steps of an actor that the learner has seen."""
-    from rookery.views import newest_training
+    from rookery.control.queries import newest_training
 
     bus = running.cli.home.read_run_bus(running.cli.home.state(running.run))
     assert bus is not None
@@ -157,7 +157,7 @@ def test_actors_join_leave_and_die_and_another_learner_takes_over(
 
 
 def kill_worker(running: Started, name: str) -> None:
-    """kill -9, and wait until another has taken its place."""
+    """kill -9, and wait until another has taken its context."""
     kind, _, index = name.partition("-")
     victim = running.wait_until(lambda: running.worker(kind, int(index)), f"a living {name}")
     killed = running.cli.home.state(running.run).workers[name].incarnation

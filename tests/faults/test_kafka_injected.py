@@ -19,10 +19,11 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import KafkaError
 
-from rookery.bus import EARLIEST, LATEST, Outgoing, Record, kafka_client
-from rookery.bus.kafka import KafkaBus
-from rookery.bus.kafka_settings import KafkaSettings
-from rookery.bus.kafka_topics import NEWEST
+from rookery.bus import EARLIEST, LATEST, Outgoing, Record
+from rookery.bus.kafka import client as kafka_client
+from rookery.bus.kafka.bus import KafkaBus
+from rookery.bus.kafka.settings import KafkaSettings
+from rookery.bus.kafka.topics import NEWEST
 from rookery.messages import (
     COMMANDS,
     EVENTS,
@@ -32,7 +33,7 @@ from rookery.messages import (
     MODEL_UPDATES,
 )
 from rookery.testing.bus_suite import drain
-from rookery.testing.kafka_mock import FETCH, LIST_OFFSETS, PRODUCE, MockCluster
+from tools.kafka.mock import FETCH, LIST_OFFSETS, PRODUCE, MockCluster
 
 if TYPE_CHECKING:
     from tests.conftest import Cli
@@ -184,8 +185,8 @@ class Traffic:
 def errors_of(mock: MockCluster, api_key: int, every: int) -> dict[int, Any]:
     """Each passing error in turn."""
     return {
-        (place + 1) * every: lambda code=code: mock.fail_requests(api_key, [code])
-        for place, code in enumerate(PASSING[api_key])
+        (context + 1) * every: lambda code=code: mock.fail_requests(api_key, [code])
+        for context, code in enumerate(PASSING[api_key])
     }
 
 

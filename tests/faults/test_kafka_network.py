@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from rookery.control.signing import KEY_VARIABLE, key_path
-from rookery.testing.kafka_broker import Cluster
+from tools.kafka.broker import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,7 +110,7 @@ def test_an_actor_on_another_host_is_cut_off_and_comes_back(
 
 
 def steps_from_afar(running: Any) -> int:
-    from rookery.views import newest_training
+    from rookery.control.queries import newest_training
 
     home = running.cli.home
     bus = home.read_run_bus(home.state(running.run))

@@ -81,7 +81,7 @@ def send_and_kill(
 ) -> None:
     """The command is appended before the kill; whether anybody heard the answer is left to luck."""
     try:
-        httpx2.post(
+        httpx2.transport(
             f"{server.url}/api/v1/runs/{run}/{action}",
             json=body,
             headers=server.headers,

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rookery.league
-from rookery.codec import Game
 from rookery.league import League, Rating, Snapshot, Standing
 from rookery.league.ratings import SIGMA
+from rookery.messages.fragment import Game
 
 
 def taken(number: int, policy: str = "main", generation: int = 1) -> Snapshot:
@@ -39,7 +39,7 @@ def test_the_public_names() -> None:
         "Rating",
         "Ratings",
         "Payoff",
-        "Record",
+        "Score",
         "Matrix",
         "How",
     ]

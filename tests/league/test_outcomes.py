@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from rookery.codec import Game
 from rookery.league.outcomes import outcomes
+from rookery.messages.fragment import Game
 
 
 def test_a_players_seats_are_averaged() -> None:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rookery.codec import Game
-from rookery.league.payoff import UNMET, Payoff, Record
+from rookery.league.payoff import UNMET, Payoff, Score
+from rookery.messages.fragment import Game
 
 
 def play(payoff: Payoff, first: str, second: str, results: str) -> None:
@@ -21,8 +21,8 @@ def test_frozen_players_are_counted_exactly_from_both_sides() -> None:
     payoff = Payoff()
     play(payoff, "main@2", "main@1", "wwdl" * 100)
     play(payoff, "main@1", "main@2", "l")
-    assert payoff.record("main@2", "main@1") == Record(201, 100, 100, 401)
-    assert payoff.record("main@1", "main@2") == Record(100, 100, 201, 401)
+    assert payoff.record("main@2", "main@1") == Score(201, 100, 100, 401)
+    assert payoff.record("main@1", "main@2") == Score(100, 100, 201, 401)
 
 
 def test_the_win_rate_leans_on_two_drawn_games() -> None:
@@ -47,9 +47,9 @@ def test_a_live_policys_past_fades() -> None:
 def test_every_two_players_of_a_game_have_met() -> None:
     payoff = Payoff()
     payoff.note(Game(("x:c", "x:a", "x:b", "x:a"), (5.0, 4.0, 3.0, 2.0), 9))
-    assert payoff.record("x:c", "x:a") == Record(1, 0, 0, 1)
-    assert payoff.record("x:a", "x:b") == Record(0, 1, 0, 1)
-    assert payoff.record("x:b", "x:c") == Record(0, 0, 1, 1)
+    assert payoff.record("x:c", "x:a") == Score(1, 0, 0, 1)
+    assert payoff.record("x:a", "x:b") == Score(0, 1, 0, 1)
+    assert payoff.record("x:b", "x:c") == Score(0, 0, 1, 1)
 
 
 def test_a_game_against_oneself_is_none() -> None:
@@ -77,9 +77,9 @@ def test_the_matrix_has_a_row_for_each_player() -> None:
     matrix = payoff.matrix()
     assert matrix.players == ("x:a", "x:b", "x:c")
     assert matrix.records == (
-        (None, Record(0, 1, 1, 2), Record(1, 0, 0, 1)),
-        (Record(1, 1, 0, 2), None, None),
-        (Record(0, 0, 1, 1), None, None),
+        (None, Score(0, 1, 1, 2), Score(1, 0, 0, 1)),
+        (Score(1, 1, 0, 2), None, None),
+        (Score(0, 0, 1, 1), None, None),
     )
 
 

@@ -7,9 +7,9 @@ import random
 
 import pytest
 
-from rookery.codec import Game
 from rookery.league.intervals import spearman
 from rookery.league.ratings import MU, SIGMA, TAU, Rating, Ratings
+from rookery.messages.fragment import Game
 
 
 def duel(first: str, second: str, result: float) -> Game:

@@ -10,12 +10,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from rookery.codec import Episode
-from rookery.learner.batching import Turn
+from rookery.learner.inbox import Delivery
 from rookery.learner.ledger import Ledger
 from rookery.learner.loop import Updated
 from rookery.learner.report import Pace, Report, Window
 from rookery.messages import TrainingMetrics, WeightsVersion
+from rookery.messages.fragment import Episode
 
 
 def read(report: Report) -> TrainingMetrics:
@@ -57,7 +57,7 @@ def updated(number: int, policy: str, *returns: float) -> Updated:
     episodes = tuple(Episode("player_0", total, 1) for total in returns)
     header = SimpleNamespace(policy=policy, steps=len(returns), episodes=episodes)
     fragment: Any = SimpleNamespace(header=header, valid=np.ones(len(returns), bool))
-    return Updated(number, [Turn((), (fragment,))], [0], {})
+    return Updated(number, [Delivery((), (fragment,))], [0], {})
 
 
 def test_the_band_is_the_least_and_greatest_return_of_the_last_100_episodes() -> None:

@@ -10,11 +10,12 @@ import pytest
 
 from rookery.algorithms.networks import Network
 from rookery.algorithms.policies import PolicySetup, initial_weights
-from rookery.codec import Arrays, Fragment, FragmentHeader
-from rookery.config import ImpalaConfig, NetworkConfig, PPOConfig
+from rookery.config.models import ImpalaConfig, NetworkConfig, PPOConfig
 from rookery.errors import ConfigError, DamagedCheckpoint
 from rookery.learner.trainer import Trainer
 from rookery.messages import WeightsVersion
+from rookery.messages.fragment import Fragment, FragmentHeader
+from rookery.messages.frame import Arrays
 from rookery.spaces import Categorical, Leaf, SeatSpec
 
 STEPS, LANES = 6, 4

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from rookery.players import LatePlayer, Player
-from rookery.players.making import make_player
-from rookery.players.naming import PlayerName
+from rookery.players import DeferredPlayer, Player
+from rookery.players.factory import make_player
+from rookery.players.names import PlayerName
 from rookery.spaces import Categorical, Leaf, SeatSpec
 
 Refusal = Callable[..., str]
@@ -34,12 +34,12 @@ def chess() -> SeatSpec:
 
 
 @pytest.fixture(scope="session")
-def made() -> Callable[..., Player | LatePlayer]:
+def made() -> Callable[..., Player | DeferredPlayer]:
     """make_player from a text."""
 
     def make(
         text: str, seat: SeatSpec, environment: str = "some:environment", **options: object
-    ) -> Player | LatePlayer:
+    ) -> Player | DeferredPlayer:
         return make_player(PlayerName.parse(text), seat, environment, **options)
 
     return make

@@ -220,7 +220,7 @@ def test_no_engine_outlives_a_killed_process(eventually: Callable[..., Any]) -> 
 @needs_stockfish
 def test_a_player_that_nobody_closed_holds_up_no_exit() -> None:
     code = (
-        "from rookery.players.naming import *; from rookery.players.making import *;"
+        "from rookery.players.names import *; from rookery.players.factory import *;"
         "from rookery.spaces import *;"
         "seat = SeatSpec((), Categorical(4672));"
         f"make_player(PlayerName.parse('engine:stockfish'), seat, {CHESS!r})"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rookery.errors import MaskError, RookeryError
-from rookery.players import Answer, Question
+from rookery.players import PlayerAnswer, Question
 from rookery.players.function import MAX_STUCK
 from rookery.spaces import Categorical, Continuous, Leaf, SeatSpec
 
@@ -87,8 +87,8 @@ def asked(made: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
 def test_it_is_called_with_a_lone_array_or_a_dict(rules: Any, asked: Callable[..., Any]) -> None:
     player = asked("script:my_rules:last")
     assert player.kind == "script"
-    assert player.ask(question()).result(10) == Answer(2)
-    assert player.ask(question(eye=1, ear=2)).result(10) == Answer(2)
+    assert player.ask(question()).result(10) == PlayerAnswer(2)
+    assert player.ask(question(eye=1, ear=2)).result(10) == PlayerAnswer(2)
     assert rules.seen[0].shape == (1,)
     assert rules.seen[1] == {"eye": 1, "ear": 2}
 
@@ -139,17 +139,17 @@ def test_a_late_player_can_stop_the_run(asked: Callable[..., Any]) -> None:
 def test_a_stuck_move_holds_up_no_other(asked: Callable[..., Any]) -> None:
     player = asked("script:my_rules:slow?deadline=0.1")
     stuck, free = player.ask(question(stuck=True)), player.ask(question())
-    assert free.result(10) == Answer(0)
+    assert free.result(10) == PlayerAnswer(0)
     assert stuck.result(0).missed
 
 
 def test_a_pool_thinks_at_the_same_time(rules: Any, asked: Callable[..., Any]) -> None:
     player = asked("script:my_rules:slow?deadline=60&pool=2")
     waiting = player.ask(question(stuck=True))
-    assert player.ask(question()).result(10) == Answer(0)
+    assert player.ask(question()).result(10) == PlayerAnswer(0)
     assert not waiting.done()
     rules.gate.set()
-    assert waiting.result(10) == Answer(0)
+    assert waiting.result(10) == PlayerAnswer(0)
 
 
 def test_what_is_left_behind_is_bounded(rules: Any, asked: Callable[..., Any]) -> None:

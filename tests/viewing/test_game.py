@@ -10,10 +10,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from rookery.codec import decode_weights
-from rookery.frozen import newest_of
-from rookery.learner.checkpoint import checkpoint_name
+from rookery.checkpoints.checkpoint import checkpoint_name
+from rookery.checkpoints.policies import newest_of
 from rookery.messages import CRITIC_KEY, MODEL_UPDATES
+from rookery.messages.weights import decode_weights
 from rookery.viewing import ChoiceHead, Frame, Watch
 from rookery.viewing.game import Viewing
 from rookery.viewing.viewer import Viewer
@@ -77,7 +77,7 @@ def test_an_episode_is_played_to_its_end_and_another_begins(shared_cli: Cli, run
 
 
 def test_the_newest_weights_are_the_checkpoints_after_the_end(shared_cli: Cli, run: str) -> None:
-    manifest = newest_of(shared_cli.home, run).manifest
+    manifest = newest_of(shared_cli.home.files(run)).manifest
     with viewing(shared_cli, run) as game:
         frame = game.next()
         assert frame.weights == f"main@{manifest.number}"

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rookery.algorithms.networks import Network
-from rookery.config import NetworkConfig
+from rookery.config.models import NetworkConfig
 from rookery.players.policy import PolicyPlayer
 from rookery.spaces import Categorical, Continuous, Leaf, MultiCategorical, SeatSpec
 from rookery.viewing import ChoiceHead, NumberHead

@@ -10,7 +10,8 @@ from urllib.parse import quote
 import pytest
 
 from rookery.bus import Outgoing
-from rookery.configure import build
+from rookery.config.reading import build
+from rookery.control.check import look
 from rookery.messages import (
     METRICS_TRAINING,
     LedgerSummary,
@@ -20,7 +21,6 @@ from rookery.messages import (
     WorkerFailed,
     encode_json,
 )
-from rookery.preparing import look
 from tests.web.browsing import HTML, SHORT, enter, expect
 
 if TYPE_CHECKING:

@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
-from rookery.server.tokens import Scope, Token
+from rookery.server.security.tokens import Scope, Token
 
 if TYPE_CHECKING:
-    from rookery.server.limits import RateLimits
+    from rookery.server.control_plane import ControlPlane
     from rookery.server.mcp.http import McpDoor
-    from rookery.server.plane import Plane
+    from rookery.server.security.limits import RateLimits
 
 READY_S = 30.0
 
 
 def build_mcp(
-    plane: Plane,
+    plane: ControlPlane,
     who: Callable[[], Token] | None = None,
     limits: RateLimits | None = None,
 ) -> McpDoor:
@@ -43,13 +43,13 @@ def build_mcp(
     return http_door(plane, who or calling, limits)
 
 
-async def serve_stdio(plane: Plane, scope: Scope = "admin") -> None:
+async def serve_stdio(plane: ControlPlane, scope: Scope = "admin") -> None:
     """Serve the assistant at the other end of standard input until it hangs up.
 
     Standard output carries the protocol alone: whatever this process prints, then and afterwards,
     goes to standard error.
     """
-    from rookery.runner import author
+    from rookery.control.create import author
     from rookery.server.mcp.server import RookeryServer
 
     me = Token("stdio", scope, author())

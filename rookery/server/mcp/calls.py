@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from rookery.server.tokens import Scope, Token
+from rookery.server.security.tokens import Scope, Token
 
 if TYPE_CHECKING:
-    from rookery.server.plane import Plane
+    from rookery.server.control_plane import ControlPlane
 
 RUN_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,99}$"
 MAX_REASON = 500
@@ -25,7 +25,7 @@ RunName = Annotated[
 class Call:
     """One call of a tool: by whom, on what, and the ways back to who called."""
 
-    plane: Plane
+    plane: ControlPlane
     who: Token
     tell: Callable[[float, float, str], Awaitable[None]]  # how far, of how much, and a word on it
     ask: Callable[[str, str], Awaitable[str | None]]

@@ -20,11 +20,11 @@ from mcp.server.transport_security import TransportSecuritySettings
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rookery.server.mcp.server import RookeryServer
-from rookery.server.tokens import Token
+from rookery.server.security.tokens import Token
 
 if TYPE_CHECKING:
-    from rookery.server.limits import RateLimits
-    from rookery.server.plane import Plane
+    from rookery.server.control_plane import ControlPlane
+    from rookery.server.security.limits import RateLimits
 
 MOST_SESSIONS = 1024
 IDLE_S = 1800.0
@@ -44,7 +44,7 @@ def calling() -> Token:
     return _caller.get()
 
 
-def http_door(plane: Plane, who: Callable[[], Token], limits: RateLimits | None) -> McpDoor:
+def http_door(plane: ControlPlane, who: Callable[[], Token], limits: RateLimits | None) -> McpDoor:
     server = RookeryServer(plane, who, limits)
     server.streamable_http_app(
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),

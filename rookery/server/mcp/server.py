@@ -32,7 +32,9 @@ from pydantic import BaseModel, ValidationError
 from rookery.errors import Forbidden, InputError, RookeryError, UnknownName
 from rookery.server.mcp.calls import Call, Tool
 from rookery.server.mcp.consent import Asking, Questions, ask
-from rookery.server.mcp.marking import (
+from rookery.server.mcp.resources import OF_RUN, RUNS, name_of, read
+from rookery.server.mcp.tools import TOOLS
+from rookery.server.mcp.untrusted import (
     META,
     as_text,
     fenced,
@@ -42,13 +44,11 @@ from rookery.server.mcp.marking import (
     structured,
     untrusted_fields,
 )
-from rookery.server.mcp.resources import OF_RUN, RUNS, name_of, read
-from rookery.server.mcp.tools import TOOLS
-from rookery.server.tokens import Token, allows
+from rookery.server.security.tokens import Token, allows
 
 if TYPE_CHECKING:
-    from rookery.server.limits import RateLimits
-    from rookery.server.plane import Plane
+    from rookery.server.control_plane import ControlPlane
+    from rookery.server.security.limits import RateLimits
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class RookeryServer(MCPServer[Any]):
     """Translates between the SDK and the plane; `who` says whose call is being served."""
 
     def __init__(
-        self, plane: Plane, who: Callable[[], Token], limits: RateLimits | None = None
+        self, plane: ControlPlane, who: Callable[[], Token], limits: RateLimits | None = None
     ) -> None:
         with _logging_left_alone():
             super().__init__(

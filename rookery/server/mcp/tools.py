@@ -17,12 +17,12 @@ from anyio import to_thread
 from pydantic import Field, create_model
 
 from rookery.control.actions import ACTIONS, Action, Parameters, parameters
+from rookery.control.models import Answer
 from rookery.errors import InputError
 from rookery.messages import CreateRun, DeleteRun, Job, SaveCheckpoint, new_id
 from rookery.server.mcp.calls import MAX_REASON, Act, Call, RunName, Tool
-from rookery.server.mcp.reading import READING
-from rookery.server.mcp.waiting import WAIT_FOR_RUN, JobAnswer, WaitSeconds, send_job
-from rookery.server.models import Answer
+from rookery.server.mcp.queries import READING
+from rookery.server.mcp.waits import WAIT_FOR_RUN, JobAnswer, WaitSeconds, send_job
 
 Reason = Annotated[str, Field(max_length=MAX_REASON, description="why, for the audit")]
 DryRun = Annotated[bool, Field(description="only say what it would do, and do nothing")]

@@ -1,0 +1,242 @@
+"""An actor's tables: the lineups at them, and the rollout that plays them.
+
+The rollout is compiled where the environment is JAX-native and every player that may be drawn is a
+JAX function; otherwise the same turns are taken step by step. That is decided here, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rookery import seeds
+from rookery.actor.lineup import Lineup, Member
+from rookery.actor.loop import Rollout, play
+from rookery.actor.members import PlayerFactory, close_members, is_compiled
+from rookery.actor.packing import Turns
+from rookery.actor.rating_lineup import RatingLineup
+from rookery.actor.rollouts.rating import WithRatings
+from rookery.actor.training_lineup import TrainingLineup
+from rookery.actor.transport import ActorTransport
+from rookery.algorithms.policies import grouped
+from rookery.checkpoints.policies import FindRun, RunFiles, load_snapshot
+from rookery.checkpoints.store import open_store
+from rookery.config.models import RunConfig
+from rookery.messages import ActorId
+from rookery.messages.fragment import Fragment
+from rookery.players.factory import compilable
+from rookery.players.names import PlayerName
+from rookery.players.policy import PolicyPlayer, draw_jax
+from rookery.players.seat_map import Seating
+from rookery.spaces import SeatSpec
+from rookery.worker.context import RunContext
+from rookery.worker.policies import Layout, env_steps, is_solo, layouts, networks, policy_setups
+
+RATING_PLACES = 4  # snapshots that are rated at a time
+
+
+@dataclass
+class Actor:
+    """An actor with its parts in place."""
+
+    rollout: Rollout
+    transport: ActorTransport
+    loop: Iterator[tuple[Fragment, ...] | None]
+
+
+def build_actor(
+    context: RunContext,
+    actor: ActorId,
+    wait_s: float,
+    busy: Callable[[str], None] = lambda doing: None,
+    stopped: Callable[[], bool] = lambda: False,
+    heartbeat_s: float = 0.0,
+) -> Actor:
+    config, seating = context.config, context.seating
+    rollout: Rollout
+    if config.replay.run:
+        rollout = _recorded_rollout(context)
+    elif is_solo(seating):
+        rollout = _solo_rollout(context, actor, busy)
+    else:
+        rollout = make_rollout(context, actor, busy)
+    policies = [p for p in config.all_policies if p in seating.live]
+    seats = tuple(context.spec.seats)
+    transport = ActorTransport(
+        context.bus,
+        context.run,
+        policies,
+        config.learning,
+        actor,
+        seats,
+        wait_s,
+        busy,
+        heartbeat_s,
+        context.seats_from,
+    )
+    return Actor(rollout, transport, play(rollout, transport, stopped))
+
+
+def _recorded_rollout(context: RunContext) -> Rollout:
+    from rookery.actor.rollouts.recorded import RecordedRollout
+
+    replay = context.config.replay
+    return RecordedRollout(context.open_recorded(replay.run), context.config.learning, replay.start)
+
+
+def _solo_rollout(context: RunContext, actor: ActorId, busy: Callable[[str], None]) -> Rollout:
+    """The plain case, without a table: one seat, one policy."""
+    config, (seat,) = context.config, context.spec.seats
+    (network,) = networks(config, context.seating).values()
+    seed = seeds.number(config.seed, "environment", *actor)
+    if context.spec.compiled:
+        import jax.numpy as jnp
+
+        from rookery.actor.rollouts.compiled import CompiledRollout
+        from rookery.envs.registry import make_compiled
+
+        return CompiledRollout(
+            make_compiled(config.environment.id, config.environment.kwargs),
+            PolicyPlayer(network, jnp, draw_jax),
+            seat,
+            config.actors.rollout_steps,
+            config.actors.envs_per_actor,
+            seed,
+        )
+    from rookery.actor.rollouts.stepped import SteppedRollout
+    from rookery.envs.registry import make
+
+    busy("making the environment")
+    env = make(config.environment.id, config.actors.envs_per_actor, config.environment.kwargs)
+    rng = seeds.generator(config.seed, "actor", *actor)
+    return SteppedRollout(
+        env, PolicyPlayer(network), seat, config.actors.rollout_steps, rng, seed, busy
+    )
+
+
+def check_players(config: RunConfig, seating: Seating, find: FindRun) -> None:
+    """Make every player once, so that whoever can't play is refused before a run exists."""
+    factory = PlayerFactory(config, seating, find)
+    for text in seating.others:
+        for spec, seats in factory.spaces(seating, text).items():
+            close_members(factory.members(text, spec, list(seating.spec.seats)[min(seats)]))
+    if seating.has_league:
+        for text in config.league.reference:
+            close_members(factory.members(PlayerName.parse(text).text, *_first_seat(seating)))
+    setups = policy_setups(config, seating)
+    grouped([setups[p] for p in config.learning], config.actors.rollout_steps)
+
+
+def make_rollout(context: RunContext, actor: ActorId, busy: Callable[[str], None]) -> Rollout:
+    """Tables for training and, beside them, for rating games."""
+    config, seating = context.config, context.seating
+    factory = PlayerFactory(config, seating, context.find, _namespace(is_compiled(seating)))
+    load = _loader(context.files)
+    games = config.league.games_per_draw
+    lineup = TrainingLineup(
+        seating.map,
+        factory.all_members(seating),
+        games,
+        load,
+        seeds.generator(config.seed, "seats", *actor, 0),
+        factory.reseat,
+        _blocks(config),
+    )
+    found = layouts(config, seating)
+    training = _tables(config, seating, lineup, found, actor, 0, config.actors.envs_per_actor, busy)
+    rules = config.league
+    alike = len(set(seating.spec.seats.values())) == 1
+    if not (seating.has_league and rules.rating_every and alike and actor.ordinal == 0):
+        return training
+    rated, references = _rating_members(context)
+    rating_lineup = RatingLineup(
+        len(seating.spec.seats),
+        [*rated, *references],
+        games,
+        load,
+        seeds.generator(config.seed, "seats", *actor, 1),
+        _alike(config, seating),
+    )
+    rating = _tables(config, seating, rating_lineup, {}, actor, 1, rules.rating_slots, busy)
+    return WithRatings(training, rating, rules.rating_every, len(references))
+
+
+def _blocks(config: RunConfig) -> int:
+    """Blocks of two places each, where slots and places can be shared out evenly."""
+    places, slots = config.actors.opponents_per_actor, config.actors.envs_per_actor
+    blocks = max(1, places // 2)
+    return blocks if places % blocks == 0 and slots % blocks == 0 else 1
+
+
+def _alike(config: RunConfig, seating: Seating) -> list[str]:
+    """The policies whose snapshots a place for the first one's can play: of the same network."""
+    nets = networks(config, seating)
+    return [policy for policy in config.learning if nets[policy] == nets[config.learning[0]]]
+
+
+def _rating_members(context: RunContext) -> tuple[list[Member], list[Member]]:
+    config, seating = context.config, context.seating
+    names = [PlayerName.parse(text) for text in config.league.reference]
+    compiled = seating.spec.compiled and all(compilable(n) for n in names)
+    factory = PlayerFactory(config, seating, context.find, _namespace(compiled))
+    policy = config.learning[0]
+    seat, spec = next(iter(seating.spec.seats.items()))
+    rated = [
+        Member(f"league:{policy}", factory.policy(policy, "snapshot")) for _ in range(RATING_PLACES)
+    ]
+    return rated, [m for name in names for m in factory.members(name.text, spec, seat)]
+
+
+def _tables(
+    config: RunConfig,
+    seating: Seating,
+    lineup: Lineup,
+    found: Mapping[str, Layout],
+    actor: ActorId,
+    part: int,
+    slots: int,
+    busy: Callable[[str], None],
+) -> Rollout:
+    """One rollout: compiled if its members are."""
+    seed = seeds.number(config.seed, "environment", *actor, *([part] if part else []))
+    nets = networks(config, seating)
+    blank = {p: Turns.none(nets[p].spec, nets[p].distribution.parameters) for p in found}
+    environment = config.environment
+    if seating.spec.compiled and all(getattr(m.player, "xp", np) is not np for m in lineup.members):
+        from rookery.actor.rollouts.table_compiled import ROUND_STEPS, CompiledTableRollout
+        from rookery.envs.registry import make_compiled
+
+        steps = env_steps(found) if found else ROUND_STEPS
+        env = make_compiled(environment.id, environment.kwargs)
+        return CompiledTableRollout(env, lineup, found, blank, steps, slots, seed)
+    from rookery.actor.rollouts.table import Table
+    from rookery.actor.rollouts.table_rollout import TableRollout
+    from rookery.envs.registry import make
+
+    busy("making the environment")
+    stepped = make(environment.id, slots, environment.kwargs)
+    rng = seeds.generator(config.seed, "actor", *actor, *([part] if part else []))
+    table = Table(stepped, lineup, rng, seed, busy)
+    limit = env_steps(found) if found else None
+    return TableRollout(table, found, blank, limit)
+
+
+def _loader(files: RunFiles) -> Callable[[str], Any]:
+    store = open_store(files.snapshots)
+    return lambda file: load_snapshot(store, file)
+
+
+def _namespace(compiled: bool) -> Any:
+    if not compiled:
+        return np
+    import jax.numpy as jnp
+
+    return jnp
+
+
+def _first_seat(seating: Seating) -> tuple[SeatSpec, str]:
+    seat, spec = next(iter(seating.spec.seats.items()))
+    return spec, seat

@@ -1,0 +1,90 @@
+"""What an actor's process does: play, and say how it is doing."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+from rookery.actor.build import Actor, build_actor
+from rookery.actor.transport import ActorTransport
+from rookery.actor.watchdog import DeadlineWatch
+from rookery.bus import Outgoing
+from rookery.messages import METRICS_ACTORS, ActorId, ActorMetrics, encode_json
+from rookery.worker import WorkerId
+from rookery.worker.context import RunContext
+from rookery.worker.process import WAIT_S
+from rookery.worker.xla import prepare_xla
+
+
+def act(
+    context: RunContext, worker: WorkerId, stop: Callable[[], bool], heartbeat_s: float = 0.0
+) -> int:
+    """Play until it is told to stop; with a heartbeat, nobody watches over this actor."""
+    prepare_xla(context.config.learner.threads)
+    deadline_s = context.config.environment.deadline_s
+    actor_id = ActorId(worker.index, worker.incarnation)
+    with DeadlineWatch(context.record, context.run, worker, deadline_s) as watch:
+        actor = build_actor(context, actor_id, WAIT_S, watch.busy, stop, heartbeat_s)
+        meter = ActorMeter(context, actor)
+        with HeartbeatThread(actor.transport, heartbeat_s):
+            for fragment in actor.loop:
+                meter.note(fragment is not None)
+    if heartbeat_s:
+        actor.transport.leave()
+    return 0
+
+
+class HeartbeatThread:
+    """Says every few seconds that an actor lives, whatever its environment is doing."""
+
+    def __init__(self, transport: ActorTransport, every_s: float) -> None:
+        self._transport, self._every_s = transport, every_s
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+
+    def __enter__(self) -> None:
+        if self._every_s:
+            self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        if self._every_s:
+            self._thread.join()
+
+    def _beat(self) -> None:
+        while not self._over.wait(self._every_s):
+            self._transport.alive()
+
+
+class ActorMeter:
+    """Publishes an actor's metrics once a second."""
+
+    def __init__(self, context: RunContext, actor: Actor) -> None:
+        self._context, self._actor = context, actor
+        self._since = self._turn = time.monotonic()
+        self._steps, self._waited = 0, 0.0
+
+    def note(self, played: bool) -> None:
+        now = time.monotonic()
+        if not played:
+            self._waited += now - self._turn
+        self._turn = now
+        elapsed = now - self._since
+        if elapsed < 1.0:
+            return
+        transport = self._actor.transport
+        metrics = ActorMetrics(
+            run=self._context.run,
+            actor=str(transport.actor),
+            fragments=transport.sequence,
+            agent_steps=transport.agent_steps,
+            steps_per_s=(transport.agent_steps - self._steps) / elapsed,
+            waiting_share=min(1.0, self._waited / elapsed),
+            doing="playing" if played else "waiting",
+            host=socket.gethostname(),
+        )
+        message = Outgoing(METRICS_ACTORS, encode_json(metrics), key=metrics.actor)
+        self._context.bus.publish([message])
+        self._since, self._steps, self._waited = now, transport.agent_steps, 0.0

@@ -1,0 +1,222 @@
+"""The actor's side of the bus: weights, credits and news come in, fragments go out."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from rookery.actor.experience import Experience, Played
+from rookery.actor.loop import Admitted
+from rookery.bus import EARLIEST, Bus, Outgoing, Record
+from rookery.errors import BusFull, MessageError
+from rookery.messages import (
+    EXPERIENCES,
+    MODEL_UPDATES,
+    ActorAlive,
+    ActorId,
+    ActorJoined,
+    ActorLeft,
+    Credits,
+    LeaguePools,
+    SeatsChanged,
+    WeightsVersion,
+    decode_json,
+    encode_json,
+)
+from rookery.messages.fragment import Fragment, FragmentHeader, Game, encode_fragment
+from rookery.messages.weights import Weights, decode_weights
+
+logger = logging.getLogger(__name__)
+
+
+def seats_unchecked(record: Record) -> SeatsChanged:
+    return decode_json(record.payload, SeatsChanged)
+
+
+class ActorTransport:
+    """Keeps an actor within the learner's credits and numbers what it sends.
+
+    Each turn of the playing loop makes one fragment for each policy that learns; they go out
+    together, and a credit is needed for all of them.
+
+    The learner publishes weights before the credits that go with them, on one ordered topic, so an
+    actor that sees a credit has seen the weights it was granted for. A new generation of learner
+    voids all credits: the actor joins again, after everything it has sent.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        run: str,
+        policies: Sequence[str],
+        learning: Sequence[str],
+        actor: ActorId,
+        seats: Sequence[str],
+        wait_s: float,
+        busy: Callable[[str], None] = lambda doing: None,
+        heartbeat_s: float = 0.0,
+        seats_from: Callable[[Record], SeatsChanged] = seats_unchecked,
+    ) -> None:
+        self._seats_from = seats_from
+        self.run, self.actor = run, actor
+        self._policies, self._learning, self._seats = policies, tuple(learning), tuple(seats)
+        self._bus = bus
+        self._wait_s = wait_s  # 0 in an inline run, where waiting is another's turn
+        self._busy = busy
+        self._heartbeat_s = heartbeat_s
+        self._updates = bus.subscribe(MODEL_UPDATES, EARLIEST)
+        self._weights: dict[str, Weights] = {}
+        self._pools: LeaguePools | None = None
+        self._changed: SeatsChanged | None = None
+        self._generation = 0  # the learner's, that this actor has joined; 0: none yet
+        self._upto = 0
+        self._listed = False  # whether the learner has said that it knows us
+        self.sequence = 0
+        self.agent_steps = 0
+        self._lock = threading.Lock()  # between the playing loop and the heartbeat
+
+    @property
+    def _turn(self) -> int:
+        """How often the loop has played; credits count these."""
+        return self.sequence // len(self._learning)
+
+    def admit(self) -> Admitted | None:
+        self._read(0.0 if self._turn < self._upto else self._wait_s)
+        if self._turn >= self._upto:
+            return None
+        arrays = {policy: self._weights[policy].arrays for policy in self._policies}
+        version = self._weights[self._policies[0]].header.version
+        return Admitted(version, arrays, self._pools, self._changed)
+
+    def send(self, played: Played, admitted: Admitted) -> tuple[Fragment, ...]:
+        fragments = []
+        with self._lock:
+            for part, policy in enumerate(self._learning):
+                games = played.games if part == 0 else ()
+                fragment = self._fragment(
+                    policy, part, played.experience[policy], games, admitted.version
+                )
+                fragments.append(fragment)
+                self.sequence += 1
+                self.agent_steps += fragment.header.steps
+            self._publish([self._message(fragment) for fragment in fragments])
+        return tuple(fragments)
+
+    def _message(self, fragment: Fragment) -> Outgoing:
+        header = fragment.header
+        return Outgoing(
+            EXPERIENCES,
+            encode_fragment(fragment),
+            key=header.actor,
+            headers={
+                "kind": "fragment",
+                "run": self.run,
+                "actor": header.actor,
+                "sequence": str(header.sequence),
+                "steps": str(header.steps),
+                "steps_total": str(header.first_step + header.steps),
+            },
+        )
+
+    def _fragment(
+        self,
+        policy: str,
+        part: int,
+        experience: Experience,
+        games: tuple[Game, ...],
+        version: WeightsVersion,
+    ) -> Fragment:
+        header = FragmentHeader(
+            run=self.run,
+            policy=policy,
+            actor=str(self.actor),
+            sequence=self.sequence,
+            first_step=self.agent_steps,
+            steps=int(np.count_nonzero(experience.valid)),
+            version=version,
+            seats=self._seats,
+            players=("policy",),
+            part=part,
+            parts=len(self._learning),
+            episodes=experience.episodes,
+            games=games,
+        )
+        zeros = np.zeros(experience.reward.shape, np.uint8)
+        return Fragment(
+            header=header,
+            observation=experience.observation,
+            action=experience.action,
+            reward=experience.reward,
+            terminated=experience.terminated,
+            truncated=experience.truncated,
+            valid=experience.valid,
+            log_prob=experience.log_prob,
+            seat=zeros if experience.seat is None else experience.seat,
+            player=zeros,
+            behind=zeros if experience.behind is None else experience.behind,
+            mask=experience.mask,
+            state=experience.state,
+        )
+
+    def _read(self, wait_s: float) -> None:
+        newest: dict[str, bytes] = {}
+        credits: Credits | None = None
+        for record in self._updates.poll(wait_s):
+            try:
+                match record.headers.get("kind"):
+                    case "weights":
+                        newest[record.key] = record.payload
+                    case "credits":
+                        credits = decode_json(record.payload, Credits)
+                    case "league":
+                        self._pools = decode_json(record.payload, LeaguePools)
+                    case "seats":
+                        self._changed = self._seats_from(record)
+            except MessageError as error:
+                logger.warning("%s offset %d: skipped: %s", record.topic, record.offset, error)
+        for policy, payload in newest.items():
+            weights, known = decode_weights(payload), self._weights.get(policy)
+            if known is None or weights.header.version > known.header.version:
+                self._weights[policy] = weights
+        if credits is not None and credits.generation >= self._generation:
+            listed = str(self.actor) in credits.upto
+            if credits.generation > self._generation or (self._listed and not listed):
+                self._join(credits.generation)
+            self._listed = listed
+            self._upto = credits.upto.get(str(self.actor), 0)
+
+    def _join(self, generation: int) -> None:
+        joined = ActorJoined(
+            actor=str(self.actor),
+            generation=generation,
+            next_turn=self._turn,
+            heartbeat_s=self._heartbeat_s,
+        )
+        self._publish([self._word("joined", joined)])
+        self._generation = generation
+
+    def leave(self) -> None:
+        """Say that everything was sent and nothing will follow."""
+        self._publish([self._word("left", ActorLeft(actor=str(self.actor)))])
+
+    def alive(self) -> None:
+        with self._lock:
+            self._bus.publish([self._word("alive", ActorAlive(actor=str(self.actor)))])
+
+    def _word(self, kind: str, message: ActorJoined | ActorLeft | ActorAlive) -> Outgoing:
+        headers = {"kind": kind, "steps": "0", "steps_total": str(self.agent_steps)}
+        return Outgoing(EXPERIENCES, encode_json(message), str(self.actor), headers)
+
+    def _publish(self, messages: Sequence[Outgoing]) -> None:
+        """A full bus makes the actor wait; it never drops."""
+        while True:
+            try:
+                self._bus.publish(messages, timeout_s=5.0)
+                return
+            except BusFull:
+                if self._wait_s == 0:
+                    raise  # nobody else in this process can make room
+                self._busy("full bus")

@@ -1,0 +1,66 @@
+"""Ends an actor whose environment hangs."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import traceback
+
+from rookery.messages import RunEnded, WorkerFailed
+from rookery.worker import HUNG, WorkerId
+from rookery.worker.context import RecordEvents
+
+
+class DeadlineWatch:
+    """Ends the process when an environment takes longer than its deadline, and says where.
+
+    Used as a context: what happens after it is none of its business.
+    """
+
+    def __init__(self, record: RecordEvents, run: str, worker: WorkerId, deadline_s: float) -> None:
+        self._record, self._run, self._worker = record, run, worker
+        self._deadline_s = deadline_s
+        self._doing, self._since, self._calls = "", 0.0, 0
+        self._thread_id = threading.get_ident()
+        self._over = threading.Event()
+
+    def __enter__(self) -> DeadlineWatch:
+        threading.Thread(target=self._look, name="deadline-watch", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+
+    def busy(self, doing: str) -> None:
+        self._since = time.monotonic()
+        self._calls += 1
+        self._doing = doing
+
+    def _look(self) -> None:
+        while not self._over.wait(min(1.0, self._deadline_s / 4)):
+            doing, since = self._doing, self._since
+            if doing in ("step", "reset") and time.monotonic() - since > self._deadline_s:
+                self._end(doing)
+
+    def _end(self, doing: str) -> None:
+        frame = sys._current_frames().get(self._thread_id)
+        error = (
+            f"the environment hung: {doing} number {self._calls} took longer than "
+            f"environment.deadline_s = {self._deadline_s:g} s"
+        )
+        failed = WorkerFailed(
+            run=self._run,
+            kind=self._worker.kind,
+            index=self._worker.index,
+            incarnation=self._worker.incarnation,
+            error=error,
+            detail="".join(traceback.format_stack(frame)) if frame else "",
+        )
+        self._record(failed)
+        if self._worker.kind == "inline":  # nobody is left to give up but this process
+            self._record(RunEnded(run=self._run, status="failed", reason=error))
+            print(f"rookery: {error}", file=sys.stderr, flush=True)
+            os._exit(1)
+        os._exit(HUNG)

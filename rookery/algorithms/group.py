@@ -1,0 +1,159 @@
+"""Policies that are updated together: one by itself, or those that share an encoder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rookery.algorithms import impala, ppo
+from rookery.algorithms.batch import blank, stack
+from rookery.algorithms.networks import Params, Stats
+from rookery.algorithms.optimizer import (
+    Batch,
+    EncoderState,
+    Moments,
+    TrainState,
+    init_moments,
+    init_state,
+)
+from rookery.algorithms.policies import PolicySetup
+from rookery.algorithms.update import GroupState, Update, make_update
+from rookery.config.models import ImpalaConfig, PPOConfig, live_hyperparameters
+from rookery.errors import DamagedCheckpoint
+from rookery.messages.fragment import Fragment
+from rookery.messages.frame import Arrays
+
+_ALGORITHMS: dict[str, Any] = {"ppo": ppo, "impala": impala}
+
+
+class Group:
+    """The state of its members, and the order of their next minibatches."""
+
+    def __init__(
+        self,
+        members: tuple[PolicySetup, ...],
+        steps: int,
+        weights: Mapping[str, tuple[Params, Stats]],
+        rngs: Mapping[str, np.random.Generator],
+    ) -> None:
+        self.members = members
+        self._steps = steps
+        self._encoder = members[0].network.config.encoder
+        first, _ = weights[members[0].name]
+        shared = {name: first[name] for name in members[0].network.encoder_names(first)}
+        self.state = GroupState(
+            None if self._encoder is None else EncoderState(shared, init_moments(shared)),
+            tuple(_fresh(member, *weights[member.name]) for member in members),
+        )
+        self._rngs = {member.name: rngs[member.name] for member in members}
+        self._orders: dict[str, np.ndarray] = {}
+        self.permute(self._rngs)
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """All that the update is compiled from; live hyperparameters are its arguments."""
+        return tuple(
+            (m.network, _without_live(m.algorithm), m.lanes, m.trains_encoder) for m in self.members
+        )
+
+    def make_update(self) -> Update:
+        objectives = [
+            _ALGORITHMS[m.algorithm.kind].make_objective(m.network, m.algorithm)
+            for m in self.members
+        ]
+        if self._encoder is None:
+            return make_update(objectives)
+        return make_update(objectives, [member.trains_encoder for member in self.members])
+
+    def batches(self, played: Mapping[str, Sequence[Fragment]]) -> tuple[Batch, ...]:
+        """A batch of each member, blank for those that did not play."""
+        found = []
+        for member in self.members:
+            order = self._orders[member.name]
+            if member.name in played:
+                found.append(stack(played[member.name], order))
+            else:
+                found.append(blank(member.network, self._steps, member.lanes, order))
+        return tuple(found)
+
+    def permute(self, played: Mapping[str, object]) -> None:
+        """Make the next order of each member that played."""
+        for member in self.members:
+            if member.name in played:
+                self._orders[member.name] = _ALGORITHMS[member.algorithm.kind].make_order(
+                    member.algorithm, self._rngs[member.name], self._steps, member.lanes
+                )
+
+    def begin(self, index: int, params: Params, stats: Stats) -> None:
+        """Let a member begin anew with these arrays, its encoder's aside."""
+        policies = list(self.state.policies)
+        policies[index] = _fresh(self.members[index], params, stats)
+        self.state = self.state._replace(policies=tuple(policies))
+
+    def save(self) -> Arrays:
+        """Every array by name; a policy's parameters whole, so that it can be read alone."""
+        arrays = self._state_arrays()
+        for name, rng in self._rngs.items():
+            state = json.dumps(rng.bit_generator.state)
+            arrays[f"{name}/learner.rng"] = np.frombuffer(state.encode(), np.uint8)
+        return arrays
+
+    def restore(self, arrays: Arrays) -> None:
+        for name, leaf in self._state_arrays().items():
+            saved = arrays.get(name)
+            if saved is None or saved.shape != leaf.shape or saved.dtype != leaf.dtype:
+                raise DamagedCheckpoint(
+                    f"array {name!r} of the checkpoint does not fit this network: was the config "
+                    "or the environment changed?"
+                )
+        policies = []
+        for member, state in zip(self.members, self.state.policies, strict=True):
+            params = _named(arrays, f"{member.name}/params", state.params)
+            moments = _moments(arrays, f"{member.name}/optimizer")
+            stats = _named(arrays, f"{member.name}/stats", state.stats)
+            policies.append(TrainState(params, moments, stats))
+            self._orders[member.name] = np.array(arrays[f"{member.name}/learner.order"])
+            rng = json.loads(arrays[f"{member.name}/learner.rng"].tobytes())
+            self._rngs[member.name].bit_generator.state = rng
+        encoder = self.state.encoder
+        if encoder is not None:
+            shared = _named(arrays, f"{self.members[0].name}/params", encoder.params)
+            encoder = EncoderState(shared, _moments(arrays, f"encoder:{self._encoder}/optimizer"))
+        self.state = GroupState(encoder, tuple(policies))
+
+    def _state_arrays(self) -> Arrays:
+        arrays: dict[str, Any] = {}
+        for i, (member, state) in enumerate(zip(self.members, self.state.policies, strict=True)):
+            arrays |= _prefixed(f"{member.name}/params", self.state.params(i))
+            arrays |= _prefixed(f"{member.name}/optimizer", state.optimizer._asdict())
+            arrays |= _prefixed(f"{member.name}/stats", state.stats)
+            arrays[f"{member.name}/learner.order"] = self._orders[member.name]
+        if self.state.encoder is not None:
+            moments = self.state.encoder.optimizer._asdict()
+            arrays |= _prefixed(f"encoder:{self._encoder}/optimizer", moments)
+        return {name: np.asarray(array) for name, array in arrays.items()}
+
+
+def _without_live(algorithm: PPOConfig | ImpalaConfig) -> PPOConfig | ImpalaConfig:
+    return algorithm.model_copy(update=dict.fromkeys(live_hyperparameters(algorithm), 0.0))
+
+
+def _fresh(member: PolicySetup, params: Params, stats: Stats) -> TrainState:
+    """A policy's own state, without its encoder's."""
+    shared = member.network.encoder_names(params)
+    return init_state({n: array for n, array in params.items() if n not in shared}, stats)
+
+
+def _prefixed(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"{prefix}/{name}": array for name, array in arrays.items()}
+
+
+def _named(arrays: Arrays, prefix: str, like: Mapping[str, object]) -> Arrays:
+    return {name: np.array(arrays[f"{prefix}/{name}"]) for name in like}
+
+
+def _moments(arrays: Arrays, prefix: str) -> Moments:
+    return Moments(*(np.array(arrays[f"{prefix}/{field}"]) for field in Moments._fields))

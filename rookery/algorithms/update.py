@@ -1,0 +1,184 @@
+"""The update: every gradient step of one batch, of one policy or of several with one encoder.
+
+It is one pure function of (state, batches, live hyperparameters), compiled once: what the
+objectives prepare, a scan over the gradient steps, and the running statistics. With an encoder each
+gradient step takes a minibatch of every policy and lowers the sum of their losses: the encoder's
+gradient is the sum of theirs, each policy's own parameters see its own loss alone.
+
+Parameters are stepped in parts: the encoder and each policy's own. One norm clips the gradient of
+all parts by the leader's `max_grad_norm`; a part has its own moments and steps with its policy's
+learning rate, the encoder's with the leader's.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+
+from rookery.algorithms.networks import Params
+from rookery.algorithms.optimizer import (
+    Batch,
+    EncoderState,
+    Hyper,
+    Metrics,
+    Objective,
+    Prepared,
+    TrainState,
+    adam,
+    explained_variance,
+    masked_mean,
+    update_stats,
+)
+
+
+class GroupState(NamedTuple):
+    """The states of policies that are updated together; a pytree."""
+
+    encoder: EncoderState | None  # None: a policy by itself
+    policies: tuple[TrainState, ...]
+
+    def params(self, member: int) -> Params:
+        """All parameters of a policy, its encoder's included."""
+        encoder = {} if self.encoder is None else self.encoder.params
+        return {**encoder, **self.policies[member].params}
+
+
+Update = Callable[
+    [GroupState, tuple[Batch, ...], tuple[Hyper, ...]], tuple[GroupState, tuple[Metrics, ...]]
+]
+
+
+def make_update(objectives: Sequence[Objective], trains_encoder: Sequence[bool] = ()) -> Update:
+    """The update of these policies; `trains_encoder` is given, one each, if they have an encoder.
+
+    A policy without a row to train on is left exactly as it was if it has an encoder; one by itself
+    need not be updated at all, so nothing is spent on the question.
+    """
+    members = range(len(objectives))
+    leader = next((i for i, trains in enumerate(trains_encoder) if trains), 0)
+    (kl_stop,) = {objective.kl_stop for objective in objectives}
+    assert kl_stop is None or len(objectives) == 1, "one policy's KL may not stop another"
+
+    def update(
+        state: GroupState, batches: tuple[Batch, ...], hypers: tuple[Hyper, ...]
+    ) -> tuple[GroupState, tuple[Metrics, ...]]:
+        prepared = tuple(
+            objectives[i].prepare(state.params(i), state.policies[i].stats, batches[i], hypers[i])
+            for i in members
+        )
+        parts, unravel = _flatten(state)
+        rates = [hyper["learning_rate"] for hyper in hypers]
+        moving = None
+        if trains_encoder:
+            rates.append(rates[leader])
+            moving = _moving(prepared, trains_encoder)
+
+        def joint_loss(flats: list[Any], minis: list[Any]) -> tuple[Any, list[Metrics]]:
+            losses, metrics = [], []
+            for i in members:
+                params = unravel[i](flats[i])
+                if trains_encoder:
+                    seen = flats[-1] if trains_encoder[i] else jax.lax.stop_gradient(flats[-1])
+                    params = {**unravel[-1](seen), **params}
+                found = objectives[i].loss(params, minis[i], state.policies[i].stats, hypers[i])
+                losses.append(found[0])
+                metrics.append(found[1])
+            return _sum(losses), metrics
+
+        def learn(parts: list[Any], minis: list[Any]) -> tuple[list[Any], list[Metrics]]:
+            flats = [flat for flat, _ in parts]
+            gradients, metrics = jax.grad(joint_loss, has_aux=True)(flats, minis)
+            norm = jnp.sqrt(_sum([jnp.square(gradient).sum() for gradient in gradients]))
+            shrink = jnp.minimum(1.0, hypers[leader]["max_grad_norm"] / (norm + 1e-6))
+            stepped: list[Any] = [
+                adam(flat, moments, gradient * shrink, rate)
+                for (flat, moments), gradient, rate in zip(parts, gradients, rates, strict=True)
+            ]
+            if moving is not None:
+                stepped = [_where(*choice) for choice in zip(moving, stepped, parts, strict=True)]
+            return stepped, [{**metric, "grad_norm": norm} for metric in metrics]
+
+        def step(carry: Any, orders: Any) -> tuple[Any, Any]:
+            parts, go = carry
+            minis = [objectives[i].take(prepared[i].rows, orders[i]) for i in members]
+            if kl_stop is None:
+                parts, metrics = learn(parts, minis)
+                return (parts, go), (metrics, jnp.float32(1))
+            blank = jax.tree.map(
+                lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(learn, parts, minis)[1]
+            )
+            parts, metrics = jax.lax.cond(go, learn, lambda parts, _: (parts, blank), parts, minis)
+            used = go.astype(jnp.float32)
+            return (parts, go & (metrics[0]["kl"] <= kl_stop)), (metrics, used)
+
+        orders = tuple(batch.order for batch in batches)
+        (parts, _), (traces, used) = jax.lax.scan(step, (parts, jnp.bool_(True)), orders)
+        policies, metrics = [], []
+        for i in members:
+            flat, optimizer = parts[i]
+            before = state.policies[i].stats
+            stats = _fold(objectives[i], before, batches[i], prepared[i])
+            if moving is not None:
+                stats = _where(moving[i], stats, before)
+            policies.append(TrainState(unravel[i](flat), optimizer, stats))
+            metrics.append(_summary(traces[i], used, prepared[i]))
+        encoder = None
+        if trains_encoder:
+            encoder = EncoderState(unravel[-1](parts[-1][0]), parts[-1][1])
+        return GroupState(encoder, tuple(policies)), tuple(metrics)
+
+    return update
+
+
+def _flatten(state: GroupState) -> tuple[list[Any], list[Callable[[Any], Params]]]:
+    """(flat parameters, moments) of each part, the encoder last, and how to undo the flattening."""
+    holders: list[Any] = [*state.policies]
+    if state.encoder is not None:
+        holders.append(state.encoder)
+    flattened = [ravel_pytree(holder.params) for holder in holders]
+    parts = [(flat, h.optimizer) for (flat, _), h in zip(flattened, holders, strict=True)]
+    return parts, [undo for _, undo in flattened]
+
+
+def _moving(prepared: Sequence[Prepared], trains_encoder: Sequence[bool]) -> list[Any]:
+    """Which parts have a row to learn from: without one, momentum alone would move them."""
+    played = [each.weight.sum() > 0 for each in prepared]
+    teachers = [has for has, trains in zip(played, trains_encoder, strict=True) if trains]
+    return [*played, functools.reduce(operator.or_, teachers, jnp.bool_(False))]
+
+
+def _fold(objective: Objective, stats: Any, batch: Batch, prepared: Prepared) -> Any:
+    return update_stats(
+        objective.network,
+        objective.normalize_returns,
+        stats,
+        batch,
+        prepared.target,
+        prepared.weight,
+    )
+
+
+def _summary(trace: Metrics, used: Any, prepared: Prepared) -> Metrics:
+    """Means over the gradient steps that were made."""
+    metrics = {name: masked_mean(s, used) for name, s in trace.items() if name != "ratio_error"}
+    metrics["first_ratio_error"] = trace["ratio_error"][0]
+    metrics["gradient_steps"] = used.sum()
+    metrics["explained_variance"] = explained_variance(
+        prepared.value_t, prepared.target, prepared.weight
+    )
+    return metrics
+
+
+def _where(condition: Any, new: Any, old: Any) -> Any:
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
+
+
+def _sum(scalars: Sequence[Any]) -> Any:
+    """Without the 0 that the built-in begins with: it would be an operation."""
+    return functools.reduce(operator.add, scalars)

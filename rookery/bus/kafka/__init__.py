@@ -1,0 +1,1 @@
+"""The bus on Kafka: topics shared by runs or one set each, chunks for what is too large."""

@@ -1,0 +1,79 @@
+"""What the verbs of `rookery bus` do: look at topics, whichever bus they are on."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from rookery.cli.verbs import OK, print_table
+
+
+def topics(arguments: argparse.Namespace, began: float) -> int:
+    from rookery.control.bus_topics import topics as look
+    from rookery.control.home import Home
+
+    home = Home.default()
+    found = look(home, home.find(arguments.run))
+    if arguments.json:
+        print(json.dumps(found))
+        return OK
+    print(f"{found['run']} on {found['place']}")
+    print_table(
+        [("TOPIC", "PARTITIONS", "KEPT", "END", "BYTES", "WRITTEN BY", "READ BY")]
+        + [
+            (
+                row["topic"],
+                str(row["partitions"]),
+                f"{row['kept']:,}",
+                " ".join(f"{end:,}" for end in row["end"]),
+                "-" if row["bytes"] is None else f"{row['bytes']:,}",
+                row["writers"],
+                row["readers"],
+            )
+            for row in found["topics"]
+        ]
+    )
+    return OK
+
+
+def tail(arguments: argparse.Namespace, began: float) -> int:
+    """With --follow and --json each message is an object of its own."""
+    from rookery.control.bus_topics import open_tail, row_text
+    from rookery.control.home import Home
+
+    def say(row: dict[str, Any]) -> None:
+        print(json.dumps(row) if arguments.json else row_text(row), flush=True)
+
+    with open_tail(Home.default(), arguments.topic, arguments.run) as found:
+        newest = found.newest(arguments.count)
+        if arguments.json and not arguments.follow:
+            print(json.dumps({"topic": arguments.topic, "messages": newest}))
+            return OK
+        for row in newest:
+            say(row)
+        if arguments.follow:
+            for row in found.follow():
+                say(row)
+    return OK
+
+
+def lag(arguments: argparse.Namespace, began: float) -> int:
+    from rookery.control.bus_topics import lag as look
+    from rookery.control.bus_topics import lag_text
+    from rookery.control.home import Home
+
+    home = Home.default()
+    found = look(home, home.find(arguments.run))
+    if arguments.json:
+        print(json.dumps(found))
+        return OK
+    print(lag_text(found))
+    print_table(
+        [("PARTITION", "POSITION", "END", "RECORDS", "STEPS")]
+        + [
+            tuple(f"{row[key]:,}" for key in ("partition", "position", "end", "records", "steps"))
+            for row in found["partitions"]
+        ]
+    )
+    return OK

@@ -1,0 +1,102 @@
+"""The command line: one verb a person would type each.
+
+Every verb takes `--json`: then stdout is one JSON object and nothing else. Bad input is one line on
+stderr and exit code 2. Heavy imports happen inside the verbs, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from rookery.cli import verbs
+from rookery.cli.parser import Verb, all_commands
+from rookery.errors import (
+    DamagedCheckpoint,
+    EnvironmentFailed,
+    InputError,
+    RookeryError,
+    UnknownName,
+    nearest_names,
+)
+
+
+def run(argv: Sequence[str], began: float) -> int:
+    """Carry out one command line; returns the exit code."""
+    try:
+        arguments = _parse(argv)
+        verb: Verb = arguments.verb
+        return verb(arguments, began)
+    except (InputError, DamagedCheckpoint) as error:
+        print(f"rookery: {error}", file=sys.stderr)
+        return verbs.BAD_INPUT
+    except RookeryError as error:
+        print(f"rookery: {error}", file=sys.stderr)
+        if isinstance(error, EnvironmentFailed):
+            print(error.user_traceback.rstrip(), file=sys.stderr)
+        return verbs.FAILED
+    except BrokenPipeError:
+        sys.stderr.close()
+        return verbs.OK
+    except KeyboardInterrupt:
+        return verbs.INTERRUPTED
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    commands = all_commands()
+    argv, environment = _split_environment_options(argv)
+    if argv and not argv[0].startswith("-") and argv[0] not in commands.names:
+        known = [name for name in commands.names if name not in commands.hidden]
+        raise UnknownName("command", argv[0], known, "See `rookery --help`.")
+    arguments, unknown = commands.parser.parse_known_args(argv)
+    if not hasattr(arguments, "verb"):
+        commands.parser.print_help()
+        raise SystemExit(verbs.OK)
+    if unknown:
+        near = nearest_names(unknown[0].partition("=")[0], sorted(commands.options), 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise InputError(f"unknown option {unknown[0]!r}{hint} See `rookery --help`.")
+    if environment and arguments.name not in ("train", "submit", "match", "config"):
+        raise InputError(f"{environment[0]} goes with train, match, submit and config show only")
+    arguments.env_options = environment
+    _note_server(arguments)
+    _note_bus(getattr(arguments, "bus", None), getattr(arguments, "bus_config", None))
+    return arguments
+
+
+def _note_server(arguments: argparse.Namespace) -> None:
+    """A verb that is to go through a server is another one."""
+    if hasattr(arguments, "remote"):
+        arguments.server = getattr(arguments, "server", os.environ.get("ROOKERY_SERVER"))
+        if arguments.server:
+            arguments.verb = arguments.remote
+
+
+def _note_bus(uri: str | None, file: str | None) -> None:
+    """For all that this process and its children do."""
+    if uri is not None and "://" in uri:
+        os.environ["ROOKERY_BUS"] = uri
+    elif uri is not None:
+        os.environ.pop("ROOKERY_BUS", None)
+    if file is not None:
+        os.environ["ROOKERY_BUS_CONFIG"] = os.path.abspath(file)
+
+
+def _split_environment_options(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """`--env.key=value` and `--env.key value` apart from the rest."""
+    rest: list[str] = []
+    found: list[str] = []
+    items = iter(argv)
+    for item in items:
+        if not item.startswith("--env."):
+            rest.append(item)
+        elif "=" in item:
+            found.append(item.removeprefix("--env."))
+        else:
+            value = next(items, None)
+            if value is None:
+                raise InputError(f"{item} needs a value, like {item}=true")
+            found.append(f"{item.removeprefix('--env.')}={value}")
+    return rest, found

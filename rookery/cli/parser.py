@@ -1,0 +1,300 @@
+"""Every verb with its arguments, and what carries it out: here, and at a server."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from rookery.cli import bus as verbs_bus
+from rookery.cli import remote as verbs_remote
+from rookery.cli import steer as verbs_control
+from rookery.cli import verbs
+from rookery.cli.options import (
+    SCOPES,
+    Parser,
+    add_change,
+    add_common,
+    add_config,
+    add_server,
+    integer,
+    positive,
+)
+
+EPILOG = """\
+examples:
+  rookery train CartPole-v1 --until-return 475
+  rookery train LunarLander-v3 --actors 2 --envs-per-actor 64 --steps 2_000_000 --seed 1
+  rookery train FrozenLake-v1 --env.is_slippery=false
+  rookery train --config examples/pendulum.yaml --set algorithm.learning_rate=3e-4
+  rookery resume last            rookery eval last --episodes 100
+  rookery plot last --out curve.png
+  rookery match pgx:connect_four last script:random --games 200
+  rookery ladder last --payoff   rookery seats last player_1=script:random
+  rookery bus tail metrics.training --follow
+  rookery serve                  rookery submit CartPole-v1 --until-return 475
+  rookery pause last             rookery set last learning_rate=1e-4 --reason "it diverges"
+
+RUN is an id, a unique prefix of one, or `last`. Runs live under ./runs or $ROOKERY_HOME, or, with
+--server URL or $ROOKERY_SERVER, at a server.
+"""
+
+Verb = Callable[[argparse.Namespace, float], int]
+
+
+class Commands:
+    """The parser, as verbs are added to it."""
+
+    def __init__(self) -> None:
+        self.parser = Parser(
+            prog="rookery",
+            description="Train agents: actors play, a learner trains, every step is accounted for.",
+            epilog=EPILOG,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        self.hidden: list[str] = []  # typed by launchers and servers, not by people
+        self._verbs = self.parser.add_subparsers(
+            title="commands", metavar="COMMAND", parser_class=Parser
+        )
+        self._groups: list[Any] = [self._verbs]
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._verbs.choices)
+
+    @property
+    def options(self) -> set[str]:
+        """Every option that any verb has."""
+        found: set[str] = set()
+        for group in self._groups:
+            for parser in group.choices.values():
+                found.update(parser._option_string_actions)
+        return {option for option in found if option.startswith("--")}
+
+    def verb(
+        self,
+        name: str,
+        function: Verb,
+        help_text: str,
+        remote: Verb | None = None,
+        run: bool = False,
+        listed: bool = True,
+    ) -> argparse.ArgumentParser:
+        """`remote`: what carries it out at a server; `run`: whether it takes a RUN."""
+        shown: dict[str, Any] = {"help": help_text} if listed else {}
+        parser = self._verbs.add_parser(name, description=help_text, **shown)
+        if not listed:
+            self.hidden.append(name)
+        parser.set_defaults(name=name)
+        return _filled(parser, function, remote, run)
+
+    def group(self, parser: argparse.ArgumentParser, metavar: str) -> VerbGroup:
+        """Second words of a verb."""
+        below = parser.add_subparsers(metavar=metavar, parser_class=Parser)
+        self._groups.append(below)
+        return VerbGroup(below)
+
+
+class VerbGroup:
+    """The second words of one verb, like `runs list`."""
+
+    def __init__(self, below: Any) -> None:
+        self._below = below
+
+    def verb(
+        self,
+        name: str,
+        function: Verb,
+        help_text: str,
+        remote: Verb | None = None,
+        run: bool = False,
+    ) -> argparse.ArgumentParser:
+        parser = self._below.add_parser(name, help=help_text, description=help_text)
+        return _filled(parser, function, remote, run)
+
+
+def _filled(
+    parser: argparse.ArgumentParser, function: Verb, remote: Verb | None, run: bool
+) -> argparse.ArgumentParser:
+    parser.set_defaults(verb=function)
+    add_common(parser)
+    if remote is not None:
+        parser.set_defaults(remote=remote)
+        add_server(parser)
+    if run:
+        parser.add_argument("run", metavar="RUN")
+    return parser
+
+
+def all_commands() -> Commands:
+    commands = Commands()
+    _training(commands)
+    _steering(commands)
+    _serving(commands)
+    _playing(commands)
+    _looking(commands)
+    _naming(commands)
+    _working(commands)
+    return commands
+
+
+def _training(commands: Commands) -> None:
+    text = "train a policy, from nothing or from a config file"
+    add_config(commands.verb("train", verbs.train, text, verbs_remote.train))
+    text = "go on with a run from its newest checkpoint"
+    add_change(commands.verb("resume", verbs_control.resume, text, verbs_remote.steer, run=True))
+    text = "train a new run on what another one has recorded"
+    replay = commands.verb("replay", verbs.replay, text, run=True)
+    replay.add_argument("--into", required=True, metavar="NEW", help="name of the new run")
+    replay.add_argument("--from-offset", default="", metavar="N[,N]", help="in `experiences`")
+    replay.add_argument("--passes", type=positive, default=1, metavar="N", help="over the log")
+    replay.add_argument("--seed", type=integer, metavar="N")
+
+
+def _steering(commands: Commands) -> None:
+    """Changing runs that others carry."""
+    text = "create a run and start it, carried by a server"
+    submit = commands.verb("submit", verbs_control.submit, text, verbs_remote.submit)
+    add_config(submit)
+    submit.add_argument("--no-start", action="store_true", help="only create it")
+    add_change(submit)
+
+    def steer(name: str, help_text: str) -> argparse.ArgumentParser:
+        found = commands.verb(name, verbs_control.steer, help_text, verbs_remote.steer, run=True)
+        add_change(found)
+        return found
+
+    steer("start", "start a run, carried by a server")
+    steer("pause", "hold a run; its workers stay in memory")
+    steer("stop", "stop a run after a checkpoint")
+    scale = steer("scale", "change how many actors play, or take the learner away")
+    scale.add_argument("--actors", type=integer, metavar="N", help="actor processes")
+    scale.add_argument("--learner", type=integer, metavar="0|1", choices=(0, 1))
+    change = steer("set", "change hyperparameters while a run goes on")
+    change.add_argument("values", metavar="KEY=VALUE", nargs="+")
+    steer("checkpoint", "save a checkpoint of a run now")
+    text = "seat other players in a run, from the next episode on"
+    seats = commands.verb("seats", verbs_control.seats, text, verbs_remote.seats, run=True)
+    seats.add_argument("seats", metavar="SEAT=PLAYER", nargs="+")
+    add_change(seats)
+    text = "who changed what, why, and what became of it"
+    audit = commands.verb("audit", verbs_control.audit, text, verbs_remote.audit)
+    audit.add_argument("run", metavar="RUN", nargs="?", help="default: all")
+    audit.add_argument("-n", dest="count", type=positive, default=50, metavar="N", help="newest")
+
+
+def _serving(commands: Commands) -> None:
+    text = "carry the runs of this home, and answer over HTTP: REST, a stream, MCP"
+    serve = commands.verb("serve", verbs_control.serve, text)
+    serve.add_argument("--host", metavar="ADDRESS", help="to listen on; default: 127.0.0.1")
+    serve.add_argument("--port", type=integer, metavar="N", help="0: any; default: 7860")
+    serve.add_argument("--cpus", type=positive, metavar="N", help="that all runs share")
+    serve.add_argument(
+        "--insecure-bind", action="store_true", help="listen beyond this machine without TLS"
+    )
+    mcp = commands.verb("mcp", verbs_control.mcp, "serve MCP over standard input and output")
+    mcp.add_argument("--scope", choices=SCOPES, default="operate", help="default: operate")
+    text = "let others in to a server, or no more"
+    tokens = commands.verb("tokens", verbs_control.tokens_list, text, verbs_remote.tokens_list)
+    group = commands.group(tokens, "create|list|revoke")
+    create = group.verb(
+        "create", verbs_control.tokens_create, "make a token", verbs_remote.tokens_create
+    )
+    create.add_argument("--scope", choices=SCOPES, required=True)
+    create.add_argument("--ttl", metavar="TIME", help="30m, 8h, 7d; default: until revoked")
+    create.add_argument("--label", default="", metavar="TEXT", help="whose, or what for")
+    group.verb("list", verbs_control.tokens_list, "every token", verbs_remote.tokens_list)
+    revoke = group.verb(
+        "revoke", verbs_control.tokens_revoke, "let it in no more", verbs_remote.tokens_revoke
+    )
+    revoke.add_argument("id", metavar="ID")
+
+
+def _playing(commands: Commands) -> None:
+    text = "play fresh episodes with a run's newest checkpoint"
+    evaluate = commands.verb("eval", verbs.evaluate, text, verbs_remote.evaluate, run=True)
+    evaluate.add_argument("--episodes", type=positive, default=100)
+    evaluate.add_argument("--seed", type=int, default=0, help="of the evaluation, not of the run")
+    evaluate.add_argument(
+        "--player", default="policy", help="policy (default) or script:random, as a baseline"
+    )
+    text = "let two players meet, both ways round"
+    match = commands.verb("match", verbs.match, text, verbs_remote.match)
+    match.add_argument("environment", metavar="ENVIRONMENT")
+    for side in ("a", "b"):
+        match.add_argument(side, metavar=side.upper(), help="RUN, RUN@340, script:random ...")
+    match.add_argument("--games", type=positive, default=100, metavar="N")
+    match.add_argument("--seed", type=integer, default=0, metavar="N", help="of the match")
+    match.add_argument(
+        "--sampled", action="store_true", help="runs play by chance, not their likeliest action"
+    )
+    text = "ratings of everyone who played in a run's league"
+    ladder = commands.verb("ladder", verbs.ladder, text, run=True)
+    ladder.add_argument("--payoff", action="store_true", help="also who beats whom")
+
+
+def _looking(commands: Commands) -> None:
+    text = "list, show or delete runs"
+    runs = commands.verb("runs", verbs.runs_list, text, verbs_remote.runs_list)
+    group = commands.group(runs, "list|show|delete")
+    group.verb("list", verbs.runs_list, "every run with its state", verbs_remote.runs_list)
+    text = "one run: state, workers, balance, checkpoints"
+    group.verb("show", verbs.runs_show, text, verbs_remote.runs_show, run=True)
+    text = "remove a run that does not run"
+    delete = verbs_control.runs_delete
+    add_change(group.verb("delete", delete, text, verbs_remote.runs_delete, run=True))
+    text = "name the component that is stuck, and its last error"
+    commands.verb("why", verbs.why, text, verbs_remote.why, run=True)
+    plot = commands.verb("plot", verbs.plot, "draw learning curves as a PNG")
+    plot.add_argument("runs", metavar="RUN", nargs="+")
+    plot.add_argument("--out", default="curve.png")
+    plot.add_argument("--metric", default="mean_return_100")
+    text = "look at the topics that workers talk over"
+    bus = commands.verb("bus", verbs_bus.topics, text)
+    bus.set_defaults(run="last")
+    group = commands.group(bus, "topics|tail|lag")
+    text = "every topic: what it keeps, who writes and who reads it"
+    topics = group.verb("topics", verbs_bus.topics, text)
+    text = "a topic's newest messages; of binary ones the headers"
+    tail = group.verb("tail", verbs_bus.tail, text)
+    tail.add_argument("topic", metavar="TOPIC")
+    tail.add_argument("-n", dest="count", type=positive, default=10, metavar="N")
+    tail.add_argument("--follow", action="store_true", help="go on with what comes")
+    text = "how far the learner is behind the end of `experiences`"
+    lag = group.verb("lag", verbs_bus.lag, text)
+    for parser, default in ((topics, "last"), (tail, None), (lag, "last")):
+        parser.add_argument("run", metavar="RUN", nargs="?", default=default, help="default: last")
+
+
+def _naming(commands: Commands) -> None:
+    """What a config can name, and what it comes to."""
+    envs = commands.verb("envs", verbs.envs, "environments that can be named")
+    envs.add_argument("search", nargs="?", default="")
+    commands.verb("algorithms", verbs.algorithms, "algorithms with their options")
+    commands.verb("players", verbs.players, "kinds of players with their options")
+    text = "show the config that a command line stands for"
+    config = commands.verb("config", verbs.config_show, text)
+    config.add_argument("action", choices=["show"])
+    config.add_argument("--schema", action="store_true", help="the JSON Schema instead")
+    add_config(config)
+
+
+def _working(commands: Commands) -> None:
+    """Workers in the foreground, and what launchers and servers start."""
+    for name, help_text in (
+        ("actor", "join a run as one more actor, in the foreground"),
+        ("learner", "take over as the learner of a run, in the foreground"),
+    ):
+        worker = commands.verb(name, verbs.worker, help_text, run=True)
+        worker.add_argument("--index", type=int, default=0, help=argparse.SUPPRESS)
+        worker.add_argument("--incarnation", type=int, help=argparse.SUPPRESS)  # by a launcher
+    text = "a learner that waits for its run"
+    standby = commands.verb("standby", verbs.standby, text, listed=False)
+    standby.add_argument("--threads", type=int, default=1)
+    text = "look at a config on standard input, for a server"
+    commands.verb("prepare", verbs.prepare, text, listed=False)
+    text = "play for someone who watches, by orders on standard input, for a server"
+    commands.verb("viewer", verbs.viewer, text, listed=False)
+    text = "an evaluation or a match, for the owner of a run"
+    job = commands.verb("job", verbs_control.job, text, run=True, listed=False)
+    job.add_argument("--command", required=True, metavar="ID")

@@ -1,0 +1,65 @@
+"""Learning curves as a PNG."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from rookery.control.home import Home
+from rookery.control.queries import training_history
+from rookery.errors import InputError, UnknownName
+from rookery.messages import TrainingMetrics
+
+_FIELDS = ("mean_return_100", "mean_length_100", "recent_steps_per_s", "lag_mean", "episodes")
+_LABELS = {"mean_return_100": "return, mean of the last 100 episodes"}
+
+
+def plot(home: Home, runs: list[str], metric: str, out: str) -> dict[str, int]:
+    """Draw one metric of several runs over their steps; returns the number of points of each."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.add_subplot()
+    points = {}
+    for run in runs:
+        steps, values = _series(list(training_history(home, run)), run, metric)
+        config = home.config(home.state(run))
+        label = f"{config.environment.id}, {config.algorithm.kind}, seed {config.seed} ({run})"
+        axes.plot(steps, values, label=label, linewidth=1.6)
+        points[run] = len(steps)
+    axes.set_xlabel("environment steps")
+    axes.set_ylabel(_LABELS.get(metric, metric))
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.xaxis.set_major_formatter(_short_number)
+    axes.legend(frameon=False)
+    try:
+        figure.savefig(out, dpi=144)
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot write {out!r}: {error}") from None
+    return points
+
+
+def _series(history: list[TrainingMetrics], run: str, metric: str) -> tuple[list[int], list[float]]:
+    if not history:
+        raise InputError(f"run {run} has no metrics to plot yet")
+    known = [*_FIELDS, *dict.fromkeys(name for record in history for name in record.values)]
+    if metric not in known:
+        raise UnknownName("metric", metric, known, f"Known: {', '.join(known)}.")
+    pairs = []
+    for record in history:
+        flat: dict[str, Any] = {**msgspec.structs.asdict(record), **record.values}
+        if flat.get(metric) is not None:
+            pairs.append((record.env_steps, float(flat[metric])))
+    return [steps for steps, _ in pairs], [value for _, value in pairs]
+
+
+def _short_number(value: float, _: object) -> str:
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:g}{letter}"
+    return f"{value:g}"

@@ -1,0 +1,123 @@
+"""Live progress in a terminal; one line now and then where output is piped."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, TextIO
+
+from rookery.config.models import RunConfig
+from rookery.control.run_state import RunState
+from rookery.messages import TrainingMetrics
+
+PIPED_INTERVAL_S = 5.0
+
+
+class Progress:
+    """Called many times a second with the run's state and its newest metrics."""
+
+    def __init__(self, run: str, out: TextIO, config: RunConfig) -> None:
+        self._run, self._out, self._config = run, out, config
+        self._live: Any = None
+        self._began = time.monotonic()
+        self._due = 0.0
+        self._interval = 1.0
+        self._last_line = ""
+
+    def __enter__(self) -> Progress:
+        self._say(
+            f"{self._run}: {self._config.environment.id} with {self._config.algorithm.kind}, "
+            f"{self._config.actors.count} x {self._config.actors.envs_per_actor} environments, "
+            f"{self._config.launcher} launcher, {self._config.bus.kind} bus"
+        )
+        if self._out.isatty():
+            from rich.console import Console
+            from rich.live import Live
+
+            self._live = Live(console=Console(file=self._out), refresh_per_second=8, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def __call__(
+        self, state: RunState, metrics: TrainingMetrics | None, trouble: str | None = None
+    ) -> None:
+        line = f"waiting: {trouble}" if trouble else self.line(state, metrics)
+        if self._live is not None:
+            self._live.update(line)
+            return
+        now = time.monotonic()
+        if (metrics is None and trouble is None) or now < self._due:
+            return
+        if line != self._last_line:
+            self._due = now + self._interval
+            self._interval = min(PIPED_INTERVAL_S, self._interval * 1.5)
+            self._last_line = line
+            self._say(line)
+
+    def line(self, state: RunState, metrics: TrainingMetrics | None) -> str:
+        alive = sum(w.running for w in state.workers.values() if w.kind != "learner")
+        if metrics is None:
+            waited = time.monotonic() - self._began
+            return f"{waited:5.1f} s  starting: {alive} actors alive, waiting for the first update"
+        length = "-" if metrics.mean_length_100 is None else f"{metrics.mean_length_100:.0f}"
+        return (
+            f"{metrics.train_s:7.1f} s  {metrics.env_steps:>11,} steps  "
+            f"{metrics.recent_steps_per_s:>9,.0f} steps/s  {_score(metrics)}  length {length:>5}  "
+            f"lag {metrics.lag_mean:.1f}  actors {alive}/{self._config.actors.count}  "
+            f"{self._eta(metrics)}"
+        )
+
+    def _eta(self, metrics: TrainingMetrics) -> str:
+        stop = self._config.stop
+        left = []
+        if stop.steps and metrics.recent_steps_per_s > 0:
+            left.append((stop.steps - metrics.env_steps) / metrics.recent_steps_per_s)
+        if stop.minutes:
+            left.append(60 * stop.minutes - metrics.train_s)
+        if not left:
+            return f"until return {stop.until_return:g}" if stop.until_return is not None else ""
+        seconds = max(0, round(min(left)))
+        minutes, seconds = divmod(seconds, 60)
+        hours, minutes = divmod(minutes, 60)
+        return f"ETA {hours}:{minutes:02}:{seconds:02}" if hours else f"ETA {minutes}:{seconds:02}"
+
+    def summary(self, result: dict[str, Any]) -> None:
+        """What happened, and what to try next."""
+        mean = result["mean_return_100"]
+        self._say(
+            f"{result['status']}: {result['reason']}\n"
+            f"  {result['env_steps']:,} steps in {result['wall_s']:.1f} s"
+            + (f", {result['steps_per_s']:,.0f} steps/s" if result["steps_per_s"] else "")
+            + (f", return {mean:.1f}" if mean is not None else "")
+        )
+        if result["status"] == "failed":
+            self._say(f"  try: rookery why {result['run']}")
+        elif result["status"] in ("stopped", "limited"):
+            self._say(f"  try: rookery resume {result['run']}")
+        else:
+            run, environment = result["run"], self._config.environment.id
+            look = f"rookery eval {run}"
+            if "league" in result:
+                look = f"rookery match {environment} {run} script:random   rookery ladder {run}"
+            self._say(f"  try: {look}   rookery plot {run}   rookery runs show {run}")
+
+    def _say(self, text: str) -> None:
+        print(text, file=self._out, flush=True)
+
+
+def _score(metrics: TrainingMetrics) -> str:
+    """How well it plays: by its return, or, where it meets others, by its rating."""
+    league = metrics.league
+    if league is not None and league.rated_games:
+        return f"rating {league.rating:.1f} ± {1.96 * league.uncertainty:.1f} ({league.newest})"
+    if len(metrics.policies) > 1:
+        each = [f"{name} {_shown(p.mean_return_100)}" for name, p in metrics.policies.items()]
+        return f"return {', '.join(each)}"
+    return f"return {_shown(metrics.mean_return_100):>7}"
+
+
+def _shown(number: float | None) -> str:
+    return "-" if number is None else f"{number:.1f}"

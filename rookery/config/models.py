@@ -1,0 +1,395 @@
+"""RunConfig and its parts: small frozen models, read once at the edge.
+
+`config.reading` reads YAML, flags and `--set a.b=c` into them. Fields that may change while a run
+goes on carry `live` in their JSON Schema.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+_LIVE: dict[str, Any] = {"live": True}
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class EnvironmentConfig(_Part):
+    """The world that is played."""
+
+    id: str = Field(
+        min_length=1,
+        description="Gymnasium id, gymnax:NAME, pgx:NAME, pettingzoo:NAME or module:Class",
+    )
+    kwargs: dict[str, Any] = Field(default={}, description="passed to the environment")
+    deadline_s: float = Field(
+        default=60.0, gt=0, description="a reset or step that takes longer counts as hung"
+    )
+
+
+class NetworkConfig(_Part):
+    """The policy's and the value's networks: one MLP each, over a shared CNN for images.
+
+    With an encoder both stand on its dense layers, which other policies may share.
+    """
+
+    encoder: str | None = Field(
+        default=None,
+        min_length=1,
+        description="name of an encoder: policies that name the same one share its weights",
+    )
+    encoder_hidden: tuple[Annotated[int, Field(ge=1, le=8192)], ...] = Field(
+        default=(64,), max_length=8, description="width of each layer of the encoder, if it has one"
+    )
+    hidden: tuple[Annotated[int, Field(ge=1, le=8192)], ...] = Field(
+        default=(64, 64), max_length=8, description="width of each hidden layer"
+    )
+    activation: Literal["tanh", "relu"] = "tanh"
+    channels: tuple[Annotated[int, Field(ge=1, le=1024)], ...] = Field(
+        default=(16, 32), max_length=4, description="3x3 convolutions, for images only"
+    )
+    gaussian: Literal["clipped", "squashed"] = Field(
+        default="clipped", description="how a continuous action is kept within its bounds"
+    )
+    initial_log_std: float = Field(default=0.0, ge=-5, le=2, description="continuous actions only")
+    normalize_observations: bool = Field(
+        default=False, description="by running mean and variance, kept by the learner"
+    )
+
+
+class _AlgorithmConfig(_Part):
+    learning_rate: float = Field(default=1e-3, gt=0, le=1, json_schema_extra=_LIVE)
+    schedule: Literal["constant", "linear"] = Field(
+        default="constant", description="linear goes to 0 at stop.steps or stop.minutes"
+    )
+    gamma: float = Field(default=0.99, ge=0, le=1, json_schema_extra=_LIVE)
+    entropy_coef: float = Field(default=0.0, ge=0, json_schema_extra=_LIVE)
+    value_coef: float = Field(default=0.5, ge=0, json_schema_extra=_LIVE)
+    max_grad_norm: float = Field(default=0.5, gt=0, json_schema_extra=_LIVE)
+    normalize_returns: bool = Field(
+        default=False, description="the value network predicts returns scaled to unit variance"
+    )
+
+
+class PPOConfig(_AlgorithmConfig):
+    """Proximal policy optimisation: several clipped passes over each batch."""
+
+    kind: Literal["ppo"] = "ppo"
+    gae_lambda: float = Field(default=0.95, ge=0, le=1, json_schema_extra=_LIVE)
+    clip: float = Field(default=0.2, gt=0, json_schema_extra=_LIVE)
+    epochs: int = Field(default=4, ge=1, le=100, description="passes over a batch")
+    minibatch_size: int = Field(default=512, ge=1, description="agent steps per gradient step")
+    value_clip: float | None = Field(default=None, gt=0, description="off when null")
+    kl_stop: float | None = Field(
+        default=None, gt=0, description="skip the rest of a batch past this KL; off when null"
+    )
+    normalize_advantages: bool = Field(default=True, description="per minibatch")
+
+
+class ImpalaConfig(_AlgorithmConfig):
+    """Importance-weighted actor-learner: V-trace corrects for the age of the weights."""
+
+    kind: Literal["impala"] = "impala"
+    trace_lambda: float = Field(default=1.0, ge=0, le=1, json_schema_extra=_LIVE)
+    rho_clip: float = Field(default=1.0, gt=0, json_schema_extra=_LIVE)
+    c_clip: float = Field(default=1.0, gt=0, json_schema_extra=_LIVE)
+    clip: float | None = Field(
+        default=None,
+        gt=0,
+        description="bounds each step of the policy as PPO does, which makes several passes safe; "
+        "plain policy gradient when null",
+    )
+    epochs: int = Field(default=1, ge=1, le=100, description="passes over a batch")
+    minibatches: int = Field(default=1, ge=1, description="parts of a batch, cut across lanes")
+    normalize_advantages: bool = Field(default=False, description="per minibatch")
+
+
+Algorithm = Annotated[PPOConfig | ImpalaConfig, Field(discriminator="kind")]
+
+
+class ActorsConfig(_Part):
+    """Who plays, and how much at a time."""
+
+    count: int = Field(default=1, ge=1, le=64, description="actor processes")
+    max_count: int = Field(default=16, ge=1, le=1024, description="that a command may scale to")
+    envs_per_actor: int = Field(default=32, ge=1, le=65536, description="slots played together")
+    rollout_steps: int = Field(default=64, ge=1, le=65536, description="T of a fragment")
+    opponents_per_actor: int = Field(
+        default=4, ge=1, le=64, description="snapshots of a league that play at once"
+    )
+    heartbeat_s: float = Field(
+        default=5.0, gt=0, description="how often actors that joined on their own say they live"
+    )
+
+
+class LearnerConfig(_Part):
+    """How experience becomes batches."""
+
+    fragments_per_batch: int = Field(
+        default=1, ge=1, le=1024, description="PPO: one per actor unless set"
+    )
+    max_policy_lag_versions: int = Field(
+        default=1, ge=0, le=1024, description="updates between a fragment's weights and its use"
+    )
+    publish_interval_s: float = Field(
+        default=0.0, ge=0, description="least time between two publications of large weights"
+    )
+    threads: int = Field(
+        default=1, ge=1, le=256, description="of XLA; one is fastest for small networks"
+    )
+
+
+class StopConfig(_Part):
+    """When a run is done; without until_return, reaching `steps` is success."""
+
+    until_return: float | None = Field(default=None, description="mean of the last 100 episodes")
+    steps: int | None = Field(default=None, ge=1, description="agent steps trained on")
+    minutes: float | None = Field(default=None, gt=0, description="of wall-clock time")
+
+
+class CheckpointConfig(_Part):
+    uri: str = Field(default="", description="file:DIR; empty: inside the run's own directory")
+    interval_s: float = Field(default=10.0, gt=0, description="at least this often (local)")
+    every_updates: int = Field(
+        default=20, ge=1, description="inline: by updates, so that the run stays deterministic"
+    )
+    keep: int = Field(default=3, ge=1, le=100)
+
+    @field_validator("uri")
+    @classmethod
+    def _is_supported(cls, uri: str) -> str:
+        if uri and not re.fullmatch("file:.+", uri):
+            raise ValueError(f"checkpoint.uri {uri!r} is not supported: use file:DIRECTORY")
+        return uri
+
+
+class SqliteBusConfig(_Part):
+    """One file inside the run's directory."""
+
+    kind: Literal["sqlite"] = "sqlite"
+    max_experience_mb: int = Field(
+        default=256, ge=1, description="kept experience; publishers wait when it is full"
+    )
+
+
+class MemoryBusConfig(_Part):
+    """Inside one process; leaves nothing on disk but checkpoints."""
+
+    kind: Literal["memory"] = "memory"
+    max_experience_mb: int = Field(default=256, ge=1)
+
+
+class KafkaBusConfig(_Part):
+    """A cluster. Where it is and how to log in is each machine's own affair, not the run's."""
+
+    kind: Literal["kafka"] = "kafka"
+    topics: Literal["shared", "per-run"] = Field(
+        default="shared", description="one set of topics for all runs, or one for each"
+    )
+    partitions: int = Field(default=1, ge=1, description="of `experiences`, when it is made")
+    replication: int = Field(default=-1, ge=-1, description="copies; -1: the brokers' default")
+    max_experience_mb: int = Field(
+        default=1024, ge=8, description="kept experience; retention takes what is older"
+    )
+    experience_hours: float = Field(default=24.0, gt=0, description="that experience is kept")
+
+
+BusConfig = Annotated[
+    SqliteBusConfig | MemoryBusConfig | KafkaBusConfig, Field(discriminator="kind")
+]
+
+
+class RestartConfig(_Part):
+    """What happens when a worker dies."""
+
+    max_restarts: int = Field(
+        default=5, ge=0, description="deaths of one worker without progress before the run fails"
+    )
+    backoff_s: float = Field(default=0.2, ge=0, description="doubles with each death")
+    max_backoff_s: float = Field(default=10.0, ge=0)
+
+
+class DrawOption(_Part):
+    """One of the players that a seat may draw."""
+
+    player: str | None = Field(default=None, description="a policy or any other player")
+    league: str | None = Field(default=None, description="a snapshot of this policy's league")
+    weight: float = Field(ge=0)
+
+    @property
+    def text(self) -> str:
+        return self.player if self.player is not None else f"league:{self.league}"
+
+    @model_validator(mode="after")
+    def _one_of(self) -> DrawOption:
+        if (self.player is None) == (self.league is None):
+            raise ValueError("each entry of a draw names one player or one league")
+        return self
+
+
+class Draw(_Part):
+    """A player drawn anew for each episode, by weight."""
+
+    draw: tuple[DrawOption, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _weighs(self) -> Draw:
+        if not sum(option.weight for option in self.draw):
+            raise ValueError("a draw needs at least one entry with a weight above 0")
+        return self
+
+
+class PolicyConfig(_Part):
+    """One policy; what it leaves out is the run's own `algorithm` and `network`."""
+
+    algorithm: Algorithm = PPOConfig()
+    network: NetworkConfig = NetworkConfig()
+    trains_encoder: bool = Field(
+        default=True, description="whether its gradient reaches a shared encoder"
+    )
+    role: Literal["main", "exploiter"] = Field(
+        default="main",
+        description="an exploiter joins the league when it beats its target, and begins anew",
+    )
+    target: str | None = Field(default=None, description="the policy that an exploiter is after")
+
+    @model_validator(mode="after")
+    def _targets(self) -> PolicyConfig:
+        if (self.role == "exploiter") != (self.target is not None):
+            raise ValueError("role=exploiter and target=POLICY go together")
+        return self
+
+
+class LeagueConfig(_Part):
+    """Snapshots of the policies, and who plays them."""
+
+    snapshot_every_steps: int | None = Field(
+        default=500_000, ge=1, description="agent steps of the run between snapshots; off when null"
+    )
+    snapshot_win_rate: float | None = Field(
+        default=None, gt=0, lt=1, description="or when a policy wins this share against its league"
+    )
+    keep: int = Field(default=40, ge=2, description="snapshots per policy, spread over the run")
+    opponents: Literal["uniform", "recency", "pfsp"] = Field(
+        default="pfsp", description="how a snapshot is drawn; pfsp: those that win more, more often"
+    )
+    games_per_draw: int = Field(
+        default=64, ge=1, description="games that a drawn snapshot plays before another is drawn"
+    )
+    reference: tuple[str, ...] = Field(
+        default=("script:random",), description="players outside the run on its rating ladder"
+    )
+    rating_every: int = Field(
+        default=8, ge=0, description="fragments between rounds of rating games; 0: none"
+    )
+    rating_slots: int = Field(default=32, ge=1, le=4096, description="rating games side by side")
+    exploiter_win_rate: float = Field(default=0.7, gt=0, lt=1)
+    exploiter_max_updates: int = Field(default=500, ge=1)
+
+
+MAIN = "main"  # the policy of a run that names none
+
+
+class ReplayConfig(_Part):
+    """Experience that another run has recorded, instead of an environment that is played."""
+
+    run: str = Field(default="", description="whose; empty: nobody's, the environment is played")
+    start: tuple[int, ...] = Field(default=(), description="offsets; empty: from the oldest kept")
+
+
+class RunConfig(_Part):
+    """Everything that a run is."""
+
+    environment: EnvironmentConfig
+    algorithm: Algorithm = PPOConfig()
+    network: NetworkConfig = NetworkConfig()
+    seats: dict[str, str | Draw] = Field(
+        default={}, description="seat name or pattern -> player; empty: `main` in every seat"
+    )
+    seat_map: str = Field(
+        default="", description="module:function(seat, episode) -> player, instead of `seats`"
+    )
+    policies: dict[str, PolicyConfig] = Field(
+        default={}, description="empty: one policy `main` with the run's algorithm and network"
+    )
+    train: tuple[str, ...] = Field(default=(), description="who learns; empty: every policy")
+    league: LeagueConfig = LeagueConfig()
+    actors: ActorsConfig = ActorsConfig()
+    learner: LearnerConfig = LearnerConfig()
+    stop: StopConfig = StopConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    bus: BusConfig = SqliteBusConfig()
+    launcher: Literal["local", "inline"] = "local"
+    restarts: RestartConfig = RestartConfig()
+    replay: ReplayConfig = ReplayConfig()
+    seed: int = Field(default=0, ge=0, lt=2**32)
+
+    @property
+    def all_policies(self) -> dict[str, PolicyConfig]:
+        """Every policy, whole; the first is the one that a run is judged by."""
+        return self.policies or {MAIN: PolicyConfig(algorithm=self.algorithm, network=self.network)}
+
+    @property
+    def learning(self) -> tuple[str, ...]:
+        """Names of the policies that learn."""
+        return self.train or tuple(self.all_policies)
+
+    @property
+    def fragment_lanes(self) -> int:
+        return self.actors.envs_per_actor
+
+    @property
+    def batch_lanes(self) -> int:
+        return self.fragment_lanes * self.learner.fragments_per_batch
+
+    @property
+    def batch_rows(self) -> int:
+        """T x B of one update's batch."""
+        return self.actors.rollout_steps * self.batch_lanes
+
+    @field_validator("policies")
+    @classmethod
+    def _are_names(cls, policies: dict[str, PolicyConfig]) -> dict[str, PolicyConfig]:
+        for name in policies:
+            if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", name):
+                raise ValueError(f"policy name {name!r}: use letters, digits and . _ -")
+        return policies
+
+    @model_validator(mode="after")
+    def _agree(self) -> RunConfig:
+        if self.launcher == "inline" and self.actors.count != 1:
+            raise ValueError("launcher=inline plays with one actor: set actors.count to 1")
+        if self.launcher != "inline" and self.bus.kind == "memory":
+            raise ValueError("bus.kind=memory lives in one process: set launcher to inline")
+        endless = self.stop.steps is None and self.stop.minutes is None
+        if self.algorithm.schedule == "linear" and endless:
+            raise ValueError("algorithm.schedule=linear needs stop.steps or stop.minutes")
+        algorithm = self.algorithm
+        if algorithm.kind == "ppo" and self.batch_rows % algorithm.minibatch_size:
+            raise ValueError(
+                f"algorithm.minibatch_size={algorithm.minibatch_size} does not divide a batch of "
+                f"{self.batch_rows} steps (actors.rollout_steps x actors.envs_per_actor x "
+                "learner.fragments_per_batch)"
+            )
+        if algorithm.kind == "impala" and self.batch_lanes % algorithm.minibatches:
+            raise ValueError(
+                f"algorithm.minibatches={algorithm.minibatches} does not divide "
+                f"{self.batch_lanes} lanes (actors.envs_per_actor x learner.fragments_per_batch)"
+            )
+        return self
+
+
+ALGORITHMS: dict[str, type[PPOConfig | ImpalaConfig]] = {"ppo": PPOConfig, "impala": ImpalaConfig}
+
+
+def live_hyperparameters(config: _AlgorithmConfig) -> dict[str, float]:
+    """The values an update takes as arguments, so that they can change without a new compile."""
+    return {
+        name: float(getattr(config, name))
+        for name, field in type(config).model_fields.items()
+        if isinstance(field.json_schema_extra, dict) and field.json_schema_extra.get("live")
+    }

@@ -1,0 +1,258 @@
+"""Reading a RunConfig: layers of plain mappings, merged over tuned defaults and validated once.
+
+    config = build(load_yaml("run.yaml"), {"seed": 2}, assignment("algorithm.gamma=0.98"))
+
+Whatever is wrong becomes one ConfigError line that names the key, with the nearest valid one.
+"""
+
+from __future__ import annotations
+
+import copy
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from rookery.config.models import (
+    ALGORITHMS,
+    MAIN,
+    ActorsConfig,
+    PPOConfig,
+    RunConfig,
+    SqliteBusConfig,
+)
+from rookery.config.tuned import tuned_defaults
+from rookery.errors import ConfigError, UnknownName, nearest_names
+
+Layer = Mapping[str, Any]
+
+DEFAULT_STEPS = 1_000_000  # where a person names neither a target nor a limit
+
+
+def build(*layers: Layer) -> RunConfig:
+    """Merge the layers, later ones over earlier ones, over the environment's tuned defaults."""
+    asked: dict[str, Any] = {}
+    for layer in layers:
+        _merge(asked, layer)
+    environment = asked.get("environment")
+    if not isinstance(environment, dict) or not environment.get("id"):
+        raise ConfigError("no environment given: name one, like `rookery train CartPole-v1`")
+    algorithm = asked.get("algorithm", {})
+    if not isinstance(algorithm, dict):
+        raise ConfigError(f"algorithm: {algorithm!r} is not a mapping; set algorithm.kind")
+    kind = algorithm.get("kind", "ppo")
+    if not isinstance(kind, str) or kind not in ALGORITHMS:
+        raise UnknownName("algorithm", str(kind), ALGORITHMS, "Run `rookery algorithms`.")
+    asked["algorithm"] = {**algorithm, "kind": kind}
+    if isinstance(asked.get("bus"), dict):
+        asked["bus"].setdefault("kind", SqliteBusConfig().kind)
+    merged = tuned_defaults(str(environment["id"]), kind)
+    _merge(merged, asked)
+    _fit(merged, asked)
+    _fill_policies(merged)
+    return validate(merged)
+
+
+def self_play(policy: str = MAIN) -> dict[str, Any]:
+    """The seats of `--self-play`: mostly the policy itself, now and then one of its past selves.
+
+    A little random play keeps it able to punish moves that neither of them would make.
+    """
+    options = [
+        {"player": policy, "weight": 0.7},
+        {"league": policy, "weight": 0.23},
+        {"player": "script:random", "weight": 0.07},
+    ]
+    return {"seats": {"*": {"draw": options}}}
+
+
+def seats_from(texts: Iterable[str]) -> dict[str, str]:
+    """`seat=player` arguments as the `seats` of a config."""
+    seats = {}
+    for text in texts:
+        seat, equals, player = text.partition("=")
+        if not equals or not seat or not player:
+            raise ConfigError(f"{text!r} is not of the form seat=player, like player_0=main")
+        seats[seat] = player
+    return seats
+
+
+def _fill_policies(merged: dict[str, Any]) -> None:
+    """What a policy leaves out of its algorithm and network is the run's own."""
+    policies = merged.get("policies")
+    for policy in policies.values() if isinstance(policies, dict) else ():
+        if not isinstance(policy, dict):
+            continue  # for the validation to refuse
+        for part in ("algorithm", "network"):
+            whole = copy.deepcopy(merged.get(part, {}))
+            own = policy.get(part, {})
+            if part == "algorithm" and own.get("kind", whole["kind"]) != whole["kind"]:
+                whole = {}
+            _merge(whole, own)
+            policy[part] = whole
+
+
+def validate(values: Layer) -> RunConfig:
+    """One ConfigError line, with the nearest key for an unknown one."""
+    try:
+        return RunConfig.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(_explain(error)) from None
+
+
+def _fit(merged: dict[str, Any], asked: dict[str, Any]) -> None:
+    """Fill what follows from the number of actors, where nobody asked for something else."""
+    learner = merged.setdefault("learner", {})
+    actors = merged.get("actors", {})
+    if not isinstance(learner, dict) or not isinstance(actors, dict):
+        return
+    count = actors.get("count", 1)
+    if not isinstance(count, int) or count < 1:
+        return
+    ppo = merged["algorithm"]["kind"] == "ppo"
+    asked_learner = asked.get("learner", {})
+    if not merged.get("stop"):
+        merged["stop"] = {"steps": DEFAULT_STEPS}
+    if "schedule" not in asked["algorithm"] and not (
+        isinstance(merged["stop"], dict)
+        and (merged["stop"].get("steps") or merged["stop"].get("minutes"))
+    ):
+        merged["algorithm"]["schedule"] = "constant"  # a tuned schedule needs an end to go to
+    if "fragments_per_batch" not in asked_learner:
+        learner["fragments_per_batch"] = count if ppo else 1
+    if "max_policy_lag_versions" not in asked_learner and not ppo:
+        learner["max_policy_lag_versions"] = max(2, count)
+    if ppo and "minibatch_size" not in asked.get("algorithm", {}):
+        _fit_minibatch(merged)
+
+
+def _fit_minibatch(merged: dict[str, Any]) -> None:
+    """The largest size up to the tuned one that divides the batch that was asked for."""
+    actors, learner = merged.get("actors", {}), merged["learner"]
+    defaults = ActorsConfig()
+    lanes = actors.get("envs_per_actor", defaults.envs_per_actor)
+    steps = actors.get("rollout_steps", defaults.rollout_steps)
+    fragments = learner["fragments_per_batch"]
+    if not all(isinstance(n, int) and n > 0 for n in (lanes, steps, fragments)):
+        return
+    rows = lanes * steps * fragments
+    wanted = min(merged["algorithm"].get("minibatch_size", PPOConfig().minibatch_size), rows)
+    merged["algorithm"]["minibatch_size"] = max(
+        size for size in range(1, wanted + 1) if rows % size == 0
+    )
+
+
+def _merge(into: dict[str, Any], layer: Layer) -> None:
+    for key, value in layer.items():
+        if isinstance(value, Mapping) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        elif isinstance(value, Mapping):
+            into[key] = {}
+            _merge(into[key], value)
+        else:
+            into[key] = value
+
+
+def load_yaml(path: str | Path) -> dict[str, Any]:
+    import yaml
+
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        values = yaml.safe_load(text)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(f"cannot read the config {str(path)!r}: {reason}") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path} is not a mapping of config keys")
+    return values
+
+
+def assignment(text: str) -> dict[str, Any]:
+    """`a.b=c` as a nested mapping; the value is read as YAML reads it."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip(". "):
+        raise ConfigError(f"{text!r} is not of the form key=value, like algorithm.gamma=0.98")
+    parsed = parse_value(value)
+    for part in reversed(key.strip().split(".")):
+        parsed = {part: parsed}
+    return typing.cast("dict[str, Any]", parsed)
+
+
+def parse_value(text: str) -> Any:
+    """A value as YAML reads it; 1e-4 and 2_000_000 are numbers."""
+    import yaml
+
+    try:
+        value = yaml.safe_load(text) if text else ""
+    except yaml.YAMLError:
+        return text
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    return value
+
+
+# --- error texts ---------------------------------------------------------------------------------
+
+
+def _explain(error: ValidationError) -> str:
+    problems = []
+    for detail in error.errors():
+        where = tuple(p for p in detail["loc"] if p not in ("ppo", "impala", "sqlite", "memory"))
+        key = ".".join(str(part) for part in where)
+        if detail["type"] == "extra_forbidden":
+            near = _nearest_keys(where)
+            hint = f"; did you mean {', '.join(near)}?" if near else ""
+            problems.append(f"unknown config key {key!r}{hint}")
+        elif detail["type"] == "value_error":
+            problems.append(str(detail["ctx"]["error"]))
+        else:
+            message = detail["msg"][0].lower() + detail["msg"][1:]
+            given = detail["input"]
+            shown = f" (got {given!r})" if isinstance(given, str | int | float | None) else ""
+            problems.append(f"{key}: {message}{shown}")
+    return "; ".join(dict.fromkeys(problems))
+
+
+def _nearest_keys(where: tuple[int | str, ...]) -> tuple[str, ...]:
+    """Full keys like the unknown one: by its own level first, then anywhere."""
+    *parents, last = [str(part) for part in where]
+    keys = [key for key, _ in config_keys()]
+    elsewhere = [key for key in keys if key.split(".")[-1] == last]
+    if elsewhere:
+        return (elsewhere[0],)
+    siblings = [k for k in keys if k.split(".")[:-1] == parents]
+    near = nearest_names(last, [k.split(".")[-1] for k in siblings], 1)
+    if near:
+        return (".".join([*parents, near[0]]),)
+    leaves: dict[str, str] = {}
+    for key in keys:
+        leaves.setdefault(key.split(".")[-1], key)
+    return tuple(leaves[leaf] for leaf in nearest_names(last, leaves, 2))
+
+
+def config_keys() -> Iterable[tuple[str, Any]]:
+    """Every dotted key with its field."""
+    yield from _keys_of(RunConfig, "")
+
+
+def _keys_of(model: type[BaseModel], prefix: str) -> Iterable[tuple[str, Any]]:
+    for name, field in model.model_fields.items():
+        yield prefix + name, field
+        for part in _models_in(field.annotation):
+            yield from _keys_of(part, f"{prefix}{name}.")
+
+
+def _models_in(annotation: Any) -> Iterable[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    elif typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        for option in typing.get_args(annotation):
+            yield from _models_in(option)

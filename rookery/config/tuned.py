@@ -1,0 +1,148 @@
+"""Defaults that were measured to learn, per environment and algorithm.
+
+`rookery train NAME` starts from these; every value can be overridden. An environment that is not
+listed gets the general defaults of its kind in `rookery.config.models`.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+_BOARD: dict[str, Any] = {  # small boards, won or lost at the end
+    "actors": {"envs_per_actor": 256, "rollout_steps": 64},
+    "algorithm": {
+        "learning_rate": 1e-3,
+        "epochs": 2,
+        "minibatch_size": 2048,
+        "gamma": 1.0,
+        "entropy_coef": 0.04,  # wide play: a sharp policy wins as the first seat and learns no more
+    },
+    "network": {
+        "encoder": "board",
+        "encoder_hidden": [128, 128],
+        "hidden": [],
+        "activation": "relu",
+    },
+}
+_TIC_TAC_TOE = {**_BOARD, "league": {"reference": ["script:random", "script:perfect"]}}
+_CONNECT_FOUR = {**_BOARD, "league": {"reference": ["script:random", "script:minimax?depth=2"]}}
+
+_PPO: dict[str, dict[str, Any]] = {
+    "CartPole-v1": {
+        "actors": {"envs_per_actor": 128, "rollout_steps": 32},
+        "algorithm": {"learning_rate": 2e-3, "epochs": 4, "minibatch_size": 512, "gae_lambda": 0.9},
+    },
+    "Acrobot-v1": {
+        "actors": {"envs_per_actor": 32, "rollout_steps": 128},
+        "algorithm": {"learning_rate": 1e-3, "epochs": 4, "minibatch_size": 512},
+        "network": {"normalize_observations": True},
+    },
+    "Pendulum-v1": {
+        "actors": {"envs_per_actor": 32, "rollout_steps": 128},
+        "algorithm": {
+            "learning_rate": 1e-3,
+            "schedule": "linear",
+            "epochs": 10,
+            "minibatch_size": 512,
+            "gamma": 0.95,
+            "normalize_returns": True,
+        },
+        "network": {"normalize_observations": True},
+    },
+    "FrozenLake-v1": {
+        "actors": {"envs_per_actor": 32, "rollout_steps": 64},
+        "algorithm": {
+            "learning_rate": 3e-3,
+            "epochs": 4,
+            "minibatch_size": 512,
+            "entropy_coef": 0.02,
+        },
+    },
+    "LunarLander-v3": {
+        "actors": {"envs_per_actor": 32, "rollout_steps": 128},
+        "algorithm": {
+            "learning_rate": 1e-3,
+            "epochs": 6,
+            "minibatch_size": 512,
+            "gamma": 0.995,
+            "gae_lambda": 0.97,
+            "entropy_coef": 0.005,
+            "normalize_returns": True,
+        },
+        "network": {"normalize_observations": True},
+    },
+    "pgx:tic_tac_toe": _TIC_TAC_TOE,
+    "pettingzoo:tictactoe_v3": _TIC_TAC_TOE,
+    "pgx:connect_four": _CONNECT_FOUR,
+    "pettingzoo:connect_four_v3": _CONNECT_FOUR,
+    "pettingzoo:simple_*": {  # MPE: short episodes, slow to step, so each batch is used well
+        "actors": {"envs_per_actor": 32, "rollout_steps": 104},
+        "algorithm": {
+            "learning_rate": 1e-3,
+            "epochs": 8,
+            "minibatch_size": 832,
+            "gamma": 0.95,
+            "entropy_coef": 0.01,
+            "normalize_returns": True,
+        },
+        "network": {"normalize_observations": True},
+    },
+    "gymnax:*": {
+        "actors": {"envs_per_actor": 64, "rollout_steps": 64},
+        "algorithm": {"learning_rate": 1e-3, "minibatch_size": 512, "entropy_coef": 0.01},
+    },
+}
+
+_IMPALA: dict[str, dict[str, Any]] = {
+    "CartPole-v1": {
+        "actors": {"envs_per_actor": 64, "rollout_steps": 32},
+        "algorithm": {
+            "learning_rate": 2e-3,
+            "clip": 0.2,
+            "epochs": 4,
+            "minibatches": 4,
+            "trace_lambda": 0.95,
+            "normalize_advantages": True,
+        },
+    },
+    "Acrobot-v1": {
+        "actors": {"envs_per_actor": 32, "rollout_steps": 64},
+        "algorithm": {
+            "learning_rate": 1e-3,
+            "clip": 0.2,
+            "epochs": 4,
+            "minibatches": 4,
+            "trace_lambda": 0.95,
+            "normalize_advantages": True,
+        },
+        "network": {"normalize_observations": True},
+    },
+    "Pendulum-v1": {
+        "actors": {"envs_per_actor": 32, "rollout_steps": 64},
+        "algorithm": {
+            "learning_rate": 1e-3,
+            "clip": 0.2,
+            "epochs": 8,
+            "minibatches": 4,
+            "gamma": 0.9,
+            "trace_lambda": 0.95,
+            "normalize_advantages": True,
+            "normalize_returns": True,
+        },
+        "network": {"normalize_observations": True},
+    },
+}
+
+_TABLES = {"ppo": _PPO, "impala": _IMPALA}
+
+
+def tuned_defaults(environment_id: str, algorithm: str) -> dict[str, Any]:
+    """A fresh mapping of the defaults for this environment; empty when nothing was tuned."""
+    table = _TABLES.get(algorithm, {})
+    for pattern, values in table.items():
+        if environment_id == pattern or (
+            pattern.endswith("*") and environment_id.startswith(pattern[:-1])
+        ):
+            return copy.deepcopy(values)
+    return {}

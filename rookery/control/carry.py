@@ -1,0 +1,120 @@
+"""Carrying a run in this process: what `rookery train`, `resume` and `rookery.train` share."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rookery.bus import LATEST, Bus
+from rookery.control.context import open_context
+from rookery.control.controller import Controller
+from rookery.control.create import author
+from rookery.control.home import Home
+from rookery.control.run_state import RunState
+from rookery.launchers.choose import choose_launcher
+from rookery.launchers.standby import Standby
+from rookery.messages import (
+    METRICS_TRAINING,
+    StartRun,
+    StopRun,
+    TrainingMetrics,
+    decode_or_none,
+)
+from rookery.players.seat_map import SeatFunction
+
+Progress = Callable[[RunState, TrainingMetrics | None, str | None], None]
+"""Takes the run's state, its newest metrics, and what is wrong with its bus, if anything is."""
+
+
+LEASE_PATIENCE_S = 1.0  # a server holds a run's lease for a moment to answer its commands
+
+
+def carry(
+    home: Home,
+    run: str,
+    progress: Progress | None = None,
+    standby: Standby | None = None,
+    seat_function: SeatFunction | None = None,
+) -> RunState | None:
+    """Own the run and carry it to its end; None if another process owns it.
+
+    Ctrl-C is StopRun; a second one ends the workers at once.
+    """
+    with home.lease(run, patience_s=LEASE_PATIENCE_S) as mine:
+        home.send(StartRun(run=run, author=author()))
+        if not mine:
+            return None
+        config = home.config(home.state(run))
+        launcher = choose_launcher(
+            config,
+            home.run_dir(run) / "logs",
+            here=lambda: open_context(home, run, seat_function),
+            standby=standby,
+        )
+        controller = Controller(home, run, config, launcher, warn=_warn)
+        follow = _following(controller.bus, progress)
+        with _stop_on_interrupt(home, run) as obey:
+
+            def tick(state: RunState) -> None:
+                obey()
+                follow(state)
+
+            return controller.run_until_ended(tick)
+
+
+def _warn(text: str) -> None:
+    print(f"rookery: {text}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _stop_on_interrupt(home: Home, run: str) -> Iterator[Callable[[], None]]:
+    """Yields what sends the command: the handler, inside whatever it interrupts, only notes it."""
+    asked = sent = False
+
+    def note(*_: object) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+
+    def obey() -> None:
+        nonlocal sent
+        if asked and not sent:
+            sent = True
+            home.send(StopRun(run=run, author=author(), reason="Ctrl-C"))
+
+    try:
+        before = {s: signal.signal(s, note) for s in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not the main thread: a notebook's own interrupt stays in force
+        yield obey
+        return
+    try:
+        yield obey
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _following(bus: Bus | None, progress: Progress | None) -> Callable[[RunState], None]:
+    """A tick that hands the newest metrics on, a few times a second."""
+    if progress is None:
+        return lambda state: None
+    subscription = bus.subscribe(METRICS_TRAINING, LATEST) if bus is not None else None
+    newest: TrainingMetrics | None = None
+    due = 0.0
+
+    def tick(state: RunState) -> None:
+        nonlocal newest, due
+        now = time.monotonic()
+        if now < due:
+            return
+        due = now + 0.1
+        if subscription is not None:
+            for record in subscription.poll(0.0):
+                newest = decode_or_none(record.payload, TrainingMetrics) or newest
+        progress(state, newest, bus.trouble if bus is not None else None)
+
+    return tick

@@ -1,0 +1,55 @@
+"""What a config can name besides environments: algorithms with their options, kinds of players.
+
+The same lists for the command line and for the server, as plain data.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rookery.config.models import ALGORITHMS
+from rookery.players.kinds import KINDS
+
+
+def algorithms() -> dict[str, dict[str, Any]]:
+    """By name: a description, and every option with its default."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, model in ALGORITHMS.items():
+        options = []
+        for key, field in model.model_fields.items():
+            if key == "kind":
+                continue
+            extra = field.json_schema_extra
+            live = isinstance(extra, dict) and bool(extra.get("live"))
+            options.append(
+                {
+                    "key": f"algorithm.{key}",
+                    "default": field.default,
+                    "live": live,
+                    "description": field.description or "",
+                }
+            )
+        found[name] = {"description": (model.__doc__ or "").strip(), "options": options}
+    return found
+
+
+def players() -> list[dict[str, Any]]:
+    """Every kind of player that can be named."""
+    return [
+        {
+            "kind": kind.kind,
+            "name": kind.name,
+            "example": kind.example,
+            "description": kind.description,
+            "options": [
+                {
+                    "name": option.name,
+                    "default": option.default or None,
+                    "takes": option.takes,
+                    "description": option.description,
+                }
+                for option in kind.options
+            ],
+        }
+        for kind in KINDS
+    ]

@@ -1,0 +1,88 @@
+"""Looking before a run exists: what its environment looks like, and whether its players can play.
+
+Most mistakes in a config are found here. A terminal looks for itself; a server has a process of its
+own look (`rookery prepare`), so that the code of environments and players never runs in it:
+
+    {"config": {...}}                                on standard input: a run to be
+    {"config": {...}, "spec": {...}, "seats": {}}    other players for the seats of one that is
+    {"environment": {"id": ..., "kwargs": {}}}       only what one looks like, whoever plays
+    {"spec": {...}} or {"error": "one line"}         on standard output
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rookery.actor.build import check_players
+from rookery.actor.members import reseated
+from rookery.config.models import RunConfig
+from rookery.config.reading import validate
+from rookery.control.home import Home
+from rookery.envs.registry import describe
+from rookery.errors import InputError, RookeryError
+from rookery.players.seat_map import SeatFunction, Seating
+from rookery.spaces import EnvironmentSpec, spec_from_json, spec_to_json
+from rookery.worker.xla import prepare_xla
+
+MAX_ORDER_BYTES = 8 << 20
+
+
+def look(
+    home: Home, config: RunConfig, seat_function: SeatFunction | None = None
+) -> EnvironmentSpec:
+    """Look at the environment and seat the players once, which finds most mistakes."""
+    if config.bus.kind == "kafka" and home.cluster is None:
+        raise InputError(
+            "bus.kind=kafka: say where the cluster is, with --bus kafka://HOST:PORT or ROOKERY_BUS"
+        )
+    spec = describe(config.environment.id, config.environment.kwargs)
+    check_players(config, Seating.of(config, spec, seat_function), home.find_files)
+    return spec
+
+
+def check_seats(
+    home: Home, config: RunConfig, spec: EnvironmentSpec, seats: Mapping[str, Any]
+) -> None:
+    """Make everyone that a new seat map names once, so that whoever can't play is refused here."""
+    prepare_xla(1)  # scripts of a compiled run are made with JAX
+    check_players(config, reseated(config, Seating.of(config, spec), seats), home.find_files)
+
+
+def answer(home: Home, order: Mapping[str, Any]) -> dict[str, Any]:
+    """What a server is told of its order; whatever goes wrong is one line."""
+    try:
+        if "environment" in order:
+            prepare_xla(1)
+            named = order["environment"]
+            return {"spec": spec_to_json(describe(named["id"], named["kwargs"]))}
+        config = validate(order["config"])
+        if "seats" not in order:
+            prepare_xla(1)
+            return {"spec": spec_to_json(look(home, config))}
+        check_seats(home, config, spec_from_json(order["spec"]), order["seats"])
+        return {"spec": order["spec"]}
+    except RookeryError as error:
+        return {"error": " ".join(str(error).split())}
+    except Exception as error:  # noqa: BLE001 others' code, in a process of its own
+        return {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"}
+
+
+def serve_one(end_with_parent: Callable[[], None]) -> int:
+    """`rookery prepare`: one order from standard input, its answer to standard output.
+
+    What environments print goes to standard error. The server that waits for the answer keeps
+    standard input open: when that ends, so does this process.
+    """
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    line = sys.stdin.buffer.readline(MAX_ORDER_BYTES)
+    if not line.endswith(b"\n"):
+        return 0  # nobody waits any more
+    end_with_parent()
+    answers.write(json.dumps(answer(Home.default(), json.loads(line))) + "\n")
+    answers.close()
+    return 0

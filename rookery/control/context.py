@@ -1,0 +1,49 @@
+"""A run of this home as its workers see it."""
+
+from __future__ import annotations
+
+from rookery.bus import Bus, Record
+from rookery.control.allow import refused, seats_refused
+from rookery.control.home import Home
+from rookery.errors import Forbidden, InputError, MessageError
+from rookery.messages import SeatsChanged, decode_json
+from rookery.players.seat_map import SeatFunction, Seating
+from rookery.worker.context import RunContext
+
+
+def open_context(home: Home, run: str, seat_function: SeatFunction | None = None) -> RunContext:
+    """Opens the run's bus; refuses a config from the network that the owner does not allow."""
+    state, files = home.state(run), home.files(run)
+    if state.origin == "network" and (why := refused(files.config, home.settings.allow)):
+        raise Forbidden(why)
+
+    def trusted(record: Record) -> bool:
+        return home.trusts(record.topic, run, record.payload, record.headers)
+
+    def seats_from(record: Record) -> SeatsChanged:
+        changed = decode_json(record.payload, SeatsChanged)
+        if not trusted(record):
+            raise MessageError("a change of seats that is not signed with this home's key")
+        if changed.origin == "network":
+            why = seats_refused(changed.seats, home.settings.allow)
+            if why is not None:
+                raise MessageError(why)
+        return changed
+
+    def open_recorded(name: str) -> Bus:
+        bus = home.read_run_bus(home.state(home.find(name)))
+        if bus is None:
+            raise InputError(f"run {name} has recorded nothing: its bus is gone")
+        return bus
+
+    return RunContext(
+        files,
+        Seating.of(files.config, files.spec, seat_function),
+        home.open_run_bus(run, files.config),
+        state.orders,
+        home.record,
+        trusted,
+        seats_from,
+        home.find_files,
+        open_recorded,
+    )

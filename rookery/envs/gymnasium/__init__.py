@@ -1,0 +1,1 @@
+"""Gymnasium environments behind the contract of `rookery.envs`: one seat, many slots."""

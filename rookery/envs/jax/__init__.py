@@ -1,0 +1,1 @@
+"""JAX-native environments (Gymnax, Pgx): the whole rollout is one compiled call."""

@@ -1,0 +1,325 @@
+"""Matches: two fixed players meet for a number of games, both ways round.
+
+    result = play_match(home, "pgx:connect_four", "last", "script:random", games=200)
+
+Half of the games have the first player in the first seat, the other half the second one; with more
+than two seats they alternate. Each way round is played at a table of its own, where every slot has
+a fixed number of games to play: taking the first to finish instead would favour short games.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rookery import seeds
+from rookery.actor.lineup import FixedLineup, Member
+from rookery.actor.rollouts.table import Table
+from rookery.checkpoints.policies import load_policy
+from rookery.control.home import Home
+from rookery.envs import NO_OPTIONS, BatchedEnvironment, Options
+from rookery.envs.registry import describe, make
+from rookery.errors import InputError, RookeryError
+from rookery.league.intervals import wilson
+from rookery.league.names import greedy
+from rookery.league.outcomes import outcomes
+from rookery.messages import MatchPlayed
+from rookery.messages.fragment import Game
+from rookery.players.factory import make_player
+from rookery.players.names import PlayerName
+from rookery.players.policy import PolicyPlayer
+from rookery.spaces import EnvironmentSpec, SeatSpec
+
+MAX_SLOTS = 128
+DEFERRED_SLOTS = 4  # with a player that thinks: more would only wait for it
+
+
+# --- the two sides -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two players, made once for each kind of seat."""
+
+    name: str  # as results and ladders call it: "RUN@340/greedy", "script:random"
+    run: str | None  # whose weights it plays with
+    members: Mapping[SeatSpec, Member]
+
+    @property
+    def deferred(self) -> bool:
+        return any(member.deferred for member in self.members.values())
+
+    def close(self) -> None:
+        for member in self.members.values():
+            if member.deferred:
+                member.player.close()  # type: ignore[union-attr]
+
+
+def make_side(home: Home, label: str, text: str, spec: EnvironmentSpec, sampled: bool) -> Side:
+    """The player that a text names; it must fit every seat, as it will take them all.
+
+    `label` tells its games apart from the other side's, which may be the same player.
+    """
+    name = PlayerName.parse(text)
+    if name.kind == "league":
+        raise InputError(
+            f"{name} is drawn anew for each game: name one snapshot of it, like RUN@340"
+        )
+    if name.kind in ("policy", "snapshot"):
+        return _make_frozen(home, label, name, spec, sampled)
+    members: dict[SeatSpec, Member] = {}
+    side = Side(name.text, None, members)
+    try:
+        for seat in spec.seats.values():
+            if seat not in members:
+                members[seat] = Member(name.text, make_player(name, seat, spec.id), label)
+    except BaseException:
+        side.close()
+        raise
+    return side
+
+
+def _make_frozen(
+    home: Home, label: str, name: PlayerName, spec: EnvironmentSpec, sampled: bool
+) -> Side:
+    """A run's weights: of the version that is named, else the newest."""
+    run, number = (name.name, None) if name.kind == "policy" else name.snapshot
+    frozen = load_policy(home.find_files(run), number)
+    for seat, seat_spec in spec.seats.items():
+        frozen.check_plays(seat, seat_spec)
+    player = PolicyPlayer(frozen.network, greedy=not sampled, kind="snapshot")
+    member = Member(frozen.name, player, label, frozen.arrays)
+    called = frozen.name if sampled else greedy(frozen.name)
+    return Side(called, frozen.run, dict.fromkeys(spec.seats.values(), member))
+
+
+# --- playing -------------------------------------------------------------------------------------
+
+
+def match_lineup(spec: EnvironmentSpec, first: Side, second: Side) -> FixedLineup:
+    """Two sides who alternate over the seats, the same in every game."""
+    seats = enumerate(spec.seats.values())
+    return FixedLineup([(first, second)[number % 2].members[seat] for number, seat in seats])
+
+
+class PlayedGame(NamedTuple):
+    """A game that counts, and all that was done in it."""
+
+    game: Game
+    moves: bytes  # seat and action, in their order
+
+
+def play_games(
+    env: BatchedEnvironment, lineup: FixedLineup, games: int, seed: int, rng: np.random.Generator
+) -> list[PlayedGame]:
+    """Exactly `games`, a fixed number in each slot; what a slot plays beyond its own is dropped."""
+    table = Table(env, lineup, rng, seed)
+    quota = np.full(env.slots, games // env.slots)
+    quota[: games % env.slots] += 1
+    moves = [bytearray() for _ in range(env.slots)]
+    found: list[PlayedGame] = []
+    table.begin()
+    while quota.any():
+        begun = table.book.lengths > 0  # only such games are in the book when they are over
+        moved = table.step({})
+        for seat, actions in enumerate(moved.actions):
+            for slot in np.flatnonzero(moved.turn[:, seat] & ~moved.reset).tolist():
+                moves[slot] += seat.to_bytes(2, "big") + actions[slot].tobytes()
+        over, _ = table.book.take()
+        for slot, game in zip(np.flatnonzero(moved.reset & begun).tolist(), over, strict=True):
+            if quota[slot]:
+                quota[slot] -= 1
+                found.append(PlayedGame(game, bytes(moves[slot])))
+            moves[slot].clear()
+    return found
+
+
+# --- results -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How one side did over some games."""
+
+    wins: int
+    draws: int
+    losses: int
+    distinct: int  # games that were not, move by move, one of the others
+
+    @property
+    def games(self) -> int:
+        return self.wins + self.draws + self.losses
+
+    @property
+    def points(self) -> float:
+        """Per game, a draw being half a point."""
+        return (self.wins + self.draws / 2) / self.games if self.games else 0.5
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Wilson's 95% interval as if only the distinct games had been played.
+
+        A game that repeats another tells nothing new, so the share of points stands as it was
+        measured and rests on no more games than there were different ones.
+        """
+        return wilson(self.points * self.distinct, self.distinct)
+
+    def row(self) -> dict[str, Any]:
+        return {
+            "games": self.games,
+            "wins": self.wins,
+            "draws": self.draws,
+            "losses": self.losses,
+            "points": self.points,
+            "interval": list(self.interval),
+            "distinct": self.distinct,
+        }
+
+
+def tally(played: Sequence[PlayedGame], label: str) -> Tally:
+    """The results of the side with that label."""
+    counts = {"wins": 0, "draws": 0, "losses": 0}
+    for game, _ in played:
+        means = outcomes(game)
+        if label not in means:
+            raise RookeryError(f"a game ended with rewards that are no numbers: {game.totals}")
+        mine = means.pop(label)
+        (theirs,) = means.values()
+        counts["draws" if mine == theirs else "wins" if mine > theirs else "losses"] += 1
+    return Tally(**counts, distinct=len(_distinct(played)))
+
+
+def _distinct(played: Sequence[PlayedGame]) -> list[PlayedGame]:
+    """One of each: games that are the same move by move, between the same seats."""
+    return list({(p.game.players, p.game.totals, p.moves): p for p in played}.values())
+
+
+def play_match(
+    home: Home,
+    environment: str,
+    a: str,
+    b: str,
+    games: int = 100,
+    seed: int = 0,
+    sampled: bool = False,
+    options: Options = NO_OPTIONS,
+) -> dict[str, Any]:
+    """Play, record it for the ladders of the runs involved, and tell; `rookery match --json`."""
+    if games < 1:
+        raise InputError(f"a match of {games} games: play at least 1")
+    if seed < 0:
+        raise InputError(f"seed {seed} is below 0")
+    began = time.monotonic()
+    spec = describe(environment, options)
+    if len(spec.seats) < 2:
+        raise InputError(
+            f"{environment} has one seat, and a match needs two: `rookery eval RUN` plays it"
+        )
+    with ExitStack() as closing:
+        sides = []
+        for label, text in (("a", a), ("b", b)):
+            sides.append(make_side(home, label, text, spec, sampled))
+            closing.callback(sides[-1].close)
+        slots = DEFERRED_SLOTS if any(side.deferred for side in sides) else MAX_SLOTS
+        env = make(environment, min((games + 1) // 2, slots), options)
+        closing.callback(env.close)
+        ways = _both_ways(env, sides[0], sides[1], games, seed)
+    result = {
+        "environment": environment,
+        "a": sides[0].name,
+        "b": sides[1].name,
+        "seed": seed,
+        **_summary(ways, next(iter(spec.seats))),
+        "seconds": round(time.monotonic() - began, 3),
+    }
+    _record(home, sides, tally(_distinct([played for way in ways for played in way]), "a"))
+    return result
+
+
+def _both_ways(
+    env: BatchedEnvironment, a: Side, b: Side, games: int, seed: int
+) -> list[list[PlayedGame]]:
+    """The games with `a` in the first seat, then those with `b` there: one fewer if odd."""
+    found = []
+    for way, (first, second) in enumerate(((a, b), (b, a))):
+        count = (games + 1 - way) // 2
+        rng = seeds.generator(seed, "match", way, 1)
+        lineup = match_lineup(env.spec, first, second)
+        begin = seeds.number(seed, "match", way, 0)
+        found.append(play_games(env, lineup, count, begin, rng) if count else [])
+    return found
+
+
+def _summary(ways: Sequence[Sequence[PlayedGame]], first_seat: str) -> dict[str, Any]:
+    together = [played for way in ways for played in way]
+    missed = {"a": 0, "b": 0}
+    for game, _ in together:
+        for label, count in zip(game.players, game.missed, strict=False):  # empty: none
+            missed[label] += count
+    tallies = [tally(way, "a") for way in ways]
+    return {
+        **tally(together, "a").row(),
+        "first_seat": first_seat,
+        "a_first": tallies[0].row(),
+        "b_first": tallies[1].row(),
+        "repeats": all(t.distinct <= 1 for t in tallies) and len(together) > len(tallies),
+        "mean_length": float(np.mean([game.length for game, _ in together])),
+        "missed": missed,
+    }
+
+
+def _record(home: Home, sides: Sequence[Side], distinct: Tally) -> None:
+    """For the ladder of each run that took part; a player against itself rates nobody.
+
+    Only distinct games: a repeated one would make a rating surer than it is.
+    """
+    a, b = sides
+    if a.name == b.name:
+        return
+    for run in dict.fromkeys(side.run for side in sides if side.run is not None):
+        home.record(
+            MatchPlayed(
+                run=run,
+                players=(a.name, b.name),
+                wins=distinct.wins,
+                draws=distinct.draws,
+                losses=distinct.losses,
+            )
+        )
+
+
+def match_text(result: Mapping[str, Any]) -> str:
+    """What `rookery match` prints."""
+    lines = [
+        f"{result['a']} against {result['b']} in {result['environment']}",
+        f"{result['games']} games, {result['distinct']} distinct, {result['seconds']:.1f} s",
+        "",
+        f"{'':16}{'games':>6}{'wins':>7}{'draws':>7}{'losses':>7}{'points':>8}   95% interval",
+    ]
+    rows = {
+        "all": result,
+        f"as {result['first_seat']}": result["a_first"],
+        "the other way": result["b_first"],
+    }
+    for name, row in rows.items():
+        low, high = row["interval"]
+        lines.append(
+            f"{name:16}{row['games']:6}{row['wins']:7}{row['draws']:7}{row['losses']:7}"
+            f"{row['points']:8.3f}   {low:.3f} to {high:.3f}"
+        )
+    missed = result["missed"]
+    lines += ["", f"mean length {result['mean_length']:.1f} steps; wins are of {result['a']}"]
+    if any(missed.values()):
+        lines.append(f"missed deadlines: {missed['a']} of the first, {missed['b']} of the second")
+    if result["repeats"]:
+        lines.append(
+            "each way round every game was the same, move by move: more of them tell nothing more"
+        )
+    elif result["distinct"] < result["games"]:
+        lines.append(f"the intervals rest on the {result['distinct']} distinct games")
+    return "\n".join(lines)

@@ -1,0 +1,208 @@
+"""The learner's book-keeping: consumes the stream of updates and decides what follows.
+
+Metrics several times a second, checkpoints in time, and the word that the run is done.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rookery.bus import Bus, Outgoing
+from rookery.checkpoints.checkpoint import Checkpoint, save_checkpoint
+from rookery.checkpoints.store import CheckpointStore
+from rookery.config.live import effective
+from rookery.config.models import RunConfig, live_hyperparameters
+from rookery.errors import RookeryError
+from rookery.learner.inbox import NO_ORDERS, Inbox
+from rookery.learner.league import LearnerLeague
+from rookery.learner.loop import Updated
+from rookery.learner.manifest import LearnerManifest
+from rookery.learner.report import Report
+from rookery.learner.transport import LearnerTransport
+from rookery.messages import (
+    EXPERIENCES,
+    METRICS_ACTORS,
+    METRICS_TRAINING,
+    CheckpointSaved,
+    Event,
+    HyperparametersChanged,
+    LedgerSummary,
+    RunEnded,
+    TrainingHeld,
+    encode_json,
+)
+from rookery.messages.frame import Arrays
+
+if TYPE_CHECKING:
+    from rookery.learner.trainer import Trainer
+
+_KEPT_TRAINING_METRICS = 100_000  # records; some 60 MB
+_KEPT_ACTOR_METRICS = 2_000
+
+
+class Bookkeeper:
+    def __init__(
+        self,
+        bus: Bus,
+        config: RunConfig,
+        store: CheckpointStore,
+        inbox: Inbox,
+        trainer: Trainer,
+        transport: LearnerTransport,
+        report: Report,
+        league: LearnerLeague | None,
+        resumed: Checkpoint[LearnerManifest] | None,
+    ) -> None:
+        self.inbox, self.trainer, self.transport, self.report = inbox, trainer, transport, report
+        self.resumed, self._league = resumed, league
+        self._bus, self._config, self._store = bus, config, store
+        self._metrics_due = 0.0
+        self._checkpoint_due = time.monotonic() + config.checkpoint.interval_s
+        self._bytes_at_checkpoint = 0
+        self._saved_name = ""
+        self._applied = NO_ORDERS
+        self.apply_orders()
+
+    def progress(self) -> float:
+        """How much of the run is done, by its steps or its minutes; 0 where there is no limit."""
+        stop = self._config.stop
+        by_steps = self.inbox.ledger.trained / stop.steps if stop.steps else 0.0
+        by_time = self.report.train_s / (60 * stop.minutes) if stop.minutes else 0.0
+        return max(by_steps, by_time)
+
+    def note(self, updated: Updated | None) -> None:
+        """Take in what the loop did; publishes metrics when they are due."""
+        if updated is not None:
+            _check_finite(updated)
+            self.report.note(updated)
+        now = time.monotonic()
+        if now >= self._metrics_due:
+            self._metrics_due = now + min(1.0, max(0.25, self.report.train_s / 2000))
+            self.publish_metrics()
+
+    def apply_orders(self) -> list[Event]:
+        """Do what the newest orders say; returns what came of it."""
+        orders, before = self.inbox.orders, self._applied
+        if orders.revision == before.revision:
+            return []
+        self._applied = orders
+        events: list[Event] = []
+        where: dict[str, Any] = {
+            "run": self.report.run,
+            "update": self.transport.number + 1,
+            "env_steps": self.inbox.ledger.trained,
+        }
+        if orders.hyperparameters != before.hyperparameters:
+            self._set(orders.hyperparameters)
+            events.append(HyperparametersChanged(values=orders.hyperparameters, **where))
+        if orders.paused != before.paused:
+            self.report.hold(orders.paused)
+            events.append(TrainingHeld(held=orders.paused, **where))
+        if orders.checkpoints > before.checkpoints or orders.paused:
+            self._checkpoint_due = time.monotonic()
+        return events
+
+    def _set(self, values: Mapping[str, float]) -> None:
+        """The next update takes them as arguments: nothing is compiled anew."""
+        policies = effective(self._config, values).all_policies
+        for name in self.trainer.hyper:
+            self.trainer.hyper[name] = live_hyperparameters(policies[name].algorithm)
+
+    def publish_metrics(self) -> None:
+        metrics = self.report.metrics(
+            self.transport.version,
+            self.trainer.learning_rate(self.report.first, self.progress()),
+            self.ledger_summary(),
+            self.inbox.lag_max,
+            self._league.metrics() if self._league is not None else None,
+            self.inbox.unread(),
+        )
+        self._bus.publish([Outgoing(METRICS_TRAINING, encode_json(metrics), key=metrics.run)])
+
+    def ledger_summary(self) -> LedgerSummary:
+        return self.inbox.ledger.summary(self.inbox.pending_steps, self.inbox.position)
+
+    def ended(self) -> RunEnded | None:
+        """Whether the run's target or limit is reached."""
+        stop, run = self._config.stop, self.report.run
+        mean = self.report.mean_return
+        target = stop.until_return
+        if target is not None and self.report.window_full and mean is not None and mean >= target:
+            reason = f"mean return of 100 episodes {mean:.1f} >= {target:g}"
+            return RunEnded(run=run, status="solved", reason=reason)
+        limit = None
+        if stop.steps is not None and self.inbox.ledger.trained >= stop.steps:
+            limit = f"{self.inbox.ledger.trained:,} steps"
+        elif stop.minutes is not None and self.report.train_s >= 60 * stop.minutes:
+            limit = f"{stop.minutes:g} minutes"
+        if limit is None:
+            return None
+        if target is None:
+            return RunEnded(run=run, status="finished", reason=f"{limit} done")
+        shown = "no episode ended" if mean is None else f"mean return {mean:.1f}"
+        return RunEnded(
+            run=run, status="limited", reason=f"{limit} came before return {target:g}: {shown}"
+        )
+
+    def checkpoint_is_due(self) -> bool:
+        """By time, or by bytes: unread experience may not pile up behind the oldest checkpoint."""
+        read = self.inbox.bytes_read - self._bytes_at_checkpoint
+        room = (self._config.bus.max_experience_mb << 20) // (self._config.checkpoint.keep + 2)
+        return time.monotonic() >= self._checkpoint_due or read >= room
+
+    def save(self, actor: Arrays | None = None) -> CheckpointSaved | None:
+        """Write a checkpoint and let go of experience that no kept one needs."""
+        self._checkpoint_due = time.monotonic() + self._config.checkpoint.interval_s
+        self._bytes_at_checkpoint = self.inbox.bytes_read
+        arrays = self.trainer.save()
+        for i, (payload, _) in enumerate(self.inbox.received):
+            arrays[f"pending/{i}"] = np.frombuffer(payload, np.uint8)
+        arrays |= {f"actor/{name}": array for name, array in (actor or {}).items()}
+        checkpoint = Checkpoint(self._manifest(), arrays)
+        if checkpoint.name == self._saved_name:
+            return None  # nothing was trained since
+        oldest = save_checkpoint(self._store, checkpoint, self._config.checkpoint.keep)
+        self._saved_name = checkpoint.name
+        if oldest is not None:
+            self._bus.retain(EXPERIENCES, oldest.position)
+        for topic, kept in (
+            (METRICS_TRAINING, _KEPT_TRAINING_METRICS),
+            (METRICS_ACTORS, _KEPT_ACTOR_METRICS),
+        ):
+            (end,) = self._bus.end(topic)
+            self._bus.retain(topic, (max(0, end - kept),))
+        return CheckpointSaved(
+            run=self.report.run, name=checkpoint.name, env_steps=self.inbox.ledger.trained
+        )
+
+    def _manifest(self) -> LearnerManifest:
+        inbox, report = self.inbox, self.report
+        return LearnerManifest(
+            run=report.run,
+            generation=self.transport.generation,
+            number=self.transport.number,
+            ancestry=dict(inbox.branch.starts),
+            position=inbox.position,
+            ledger=inbox.ledger,
+            book=inbox.book,
+            windows=report.windows,
+            train_s=report.train_s,
+            pending=len(inbox.received),
+            league=self._league.state if self._league is not None else None,
+            threads=self._config.learner.threads,
+        )
+
+
+def _check_finite(updated: Updated) -> None:
+    for policy, values in updated.values.items():
+        for name, value in values.items():
+            if not math.isfinite(value):
+                raise RookeryError(
+                    f"update {updated.number} of policy {policy} gave {name} = {value}: training "
+                    "diverged; lower algorithm.learning_rate, or check the environment's rewards"
+                )

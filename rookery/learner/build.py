@@ -1,0 +1,111 @@
+"""Who exists in a learner and who is handed what: one wiring for every launcher and every bus.
+
+`wait_s` is how long the learner may sleep on the bus; in an inline run it is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from rookery.algorithms.policies import initial_weights
+from rookery.bus import EARLIEST
+from rookery.checkpoints.checkpoint import acting_arrays, newest_checkpoint
+from rookery.checkpoints.store import open_store
+from rookery.learner.bookkeeping import Bookkeeper
+from rookery.learner.generations import claim
+from rookery.learner.inbox import Branch, Inbox
+from rookery.learner.league import LearnerLeague
+from rookery.learner.loop import Updated, learn
+from rookery.learner.manifest import LearnerManifest, pending_fragments
+from rookery.learner.report import Report
+from rookery.learner.transport import LearnerTransport
+from rookery.messages import CheckpointDamaged
+from rookery.worker.context import RunContext
+from rookery.worker.policies import networks, policy_setups
+
+
+@dataclass
+class Learner:
+    """A learner with its parts in place."""
+
+    bookkeeper: Bookkeeper
+    loop: Iterator[Updated | None]
+
+
+def build_learner(
+    context: RunContext,
+    at_least: int,
+    wait_s: float,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Learner:
+    """The learner, going on from the newest good checkpoint if there is one.
+
+    The first weights go out before anything is compiled: actors get ready meanwhile.
+    """
+    run, config = context.run, context.config
+    nets = networks(config, context.seating)
+    setups = policy_setups(config, context.seating)
+    store = open_store(context.files.checkpoints)
+
+    def damaged(name: str, why: str) -> None:
+        context.record(CheckpointDamaged(run=run, name=name, why=why))
+
+    checkpoint = newest_checkpoint(store, LearnerManifest, damaged)
+    begun = initial_weights([setups[p] for p in config.learning], config.seed)
+    begun = initial_weights(list(setups.values()), config.seed) | begun
+    arrays = {p: nets[p].acting_arrays(*begun[p]) for p in setups}
+    if checkpoint is None:
+        manifest = LearnerManifest.beginning(run, config, context.seating.has_league)
+    else:
+        manifest = checkpoint.manifest
+        arrays |= {p: acting_arrays(nets[p], checkpoint.arrays, p) for p in config.learning}
+    generation = claim(context.bus, at_least)
+    manifest.ancestry[generation] = manifest.number
+    inbox = Inbox(
+        context.bus,
+        manifest.book,
+        manifest.ledger,
+        Branch(manifest.ancestry),
+        manifest.position or EARLIEST,
+        pending_fragments(checkpoint),
+        wait_s,
+        trains_abandoned=all(setups[p].algorithm.kind == "impala" for p in config.learning),
+        orders=context.orders,
+        trusted=context.trusted,
+    )
+    interval_s = config.learner.publish_interval_s
+    transport = LearnerTransport(context.bus, run, inbox, generation, manifest.number, interval_s)
+    league, pools = None, None
+    if manifest.league is not None:
+        league = LearnerLeague(
+            config,
+            manifest.league,
+            open_store(context.files.snapshots),
+            generation,
+            lambda: inbox.ledger.trained,
+        )
+        pools = league.begin(manifest.number, arrays)
+    transport.announce(arrays, pools)
+
+    from rookery.learner.trainer import Trainer  # imports JAX
+
+    trainer = Trainer(
+        [setups[p] for p in config.learning], config.actors.rollout_steps, config.seed
+    )
+    if checkpoint is not None:
+        trainer.restore(checkpoint.arrays)
+    transport.critics = trainer.critic_arrays
+    if league is not None:
+        league.reset = trainer.reset
+    report = Report(run, manifest.windows, len(context.spec.seats), manifest.train_s)
+    if wait_s and inbox.receive(transport.number, wait_s=0.0):
+        transport.grant()  # the first fragments are played while the update compiles
+        report.begin()
+    trainer.compile()
+    bookkeeper = Bookkeeper(
+        context.bus, config, store, inbox, trainer, transport, report, league, checkpoint
+    )
+    return Learner(
+        bookkeeper, learn(inbox, trainer, transport, bookkeeper.progress, league, stopped)
+    )

@@ -1,0 +1,319 @@
+"""From the bus to batches: receive, admit, count, and hand out fragments by deadline."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rookery.bus import Bus, Position, Record
+from rookery.errors import BusError, LearnerFenced, MessageError, StalenessError
+from rookery.learner.credits import CreditBook
+from rookery.learner.heartbeats import Heartbeats
+from rookery.learner.ledger import Ledger
+from rookery.messages import (
+    EXPERIENCES,
+    ActorJoined,
+    ActorLeft,
+    LearnerClaimed,
+    LearnerOrders,
+    WeightsVersion,
+    decode_json,
+)
+from rookery.messages.fragment import Fragment, FragmentHeader, decode_fragment
+
+logger = logging.getLogger(__name__)
+
+NO_ORDERS = LearnerOrders(revision=0, paused=False, hyperparameters={}, checkpoints=0)
+ABANDONED = "abandoned"  # played with weights that a learner restart took back
+UNCREDITED = "uncredited"  # no credit of this learner stands for it, and there is no room
+LOOK_AGAIN_S = 2.0  # without anything received, before the log is asked whether it lost something
+HELD = "held"  # a step that waited for its seat's next turn for longer than the bound allows
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """One turn of an actor's playing loop: a fragment of each policy that learns, all of it."""
+
+    payloads: tuple[bytes, ...]
+    fragments: tuple[Fragment, ...]
+
+    @property
+    def steps(self) -> int:
+        return sum(fragment.header.steps for fragment in self.fragments)
+
+    @property
+    def version(self) -> WeightsVersion:
+        return self.fragments[0].header.version
+
+
+def deliveries_of(
+    parts: Iterable[tuple[bytes, Fragment]],
+) -> tuple[list[Delivery], dict[str, list]]:
+    """Fragments in the order of their arrival as whole deliveries, and what is not whole yet."""
+    deliveries: list[Delivery] = []
+    rest: dict[str, list[tuple[bytes, Fragment]]] = {}
+    for payload, fragment in parts:
+        header = fragment.header
+        found = rest.setdefault(header.actor, [])
+        found.append((payload, fragment))
+        if header.part == header.parts - 1:
+            deliveries.append(Delivery(*zip(*rest.pop(header.actor), strict=True)))
+    return deliveries, rest
+
+
+class Branch:
+    """Which weights are ancestors of the current ones.
+
+    Every learner start is a generation that goes on from some update; whatever older generations
+    did after that point is not part of this history.
+    """
+
+    def __init__(self, starts: dict[int, int]) -> None:
+        self.starts = starts  # generation -> the update number it began at, our own ancestry only
+
+    def number_on_branch(self, version: WeightsVersion) -> int:
+        """The update at which these weights leave our history; theirs if they never do."""
+        later = [start for gen, start in self.starts.items() if gen > version.generation]
+        return min([version.number, *later])
+
+    def contains(self, version: WeightsVersion) -> bool:
+        return self.number_on_branch(version) == version.number
+
+
+class Inbox:
+    """The learner's side of `experiences`."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        book: CreditBook,
+        ledger: Ledger,
+        branch: Branch,
+        position: Position | str,
+        received: Sequence[tuple[bytes, Fragment]],
+        wait_s: float,
+        trains_abandoned: bool,
+        orders: LearnerOrders = NO_ORDERS,
+        trusted: Callable[[Record], bool] = lambda record: True,
+    ) -> None:
+        self.orders = orders  # the newest
+        self._trusted = trusted  # of a record that nobody but a controller may write
+        self.book, self.ledger, self.branch = book, ledger, branch
+        self.book.restart()
+        self.generation = max(branch.starts)
+        self.pending, self._partial = deliveries_of(received)
+        self.bytes_read = 0
+        self._look_again = time.monotonic() + LOOK_AGAIN_S
+        self.lag_max = 0
+        self.heartbeats = Heartbeats(lambda: bus.trouble is not None)
+        self._bus = bus
+        self._subscription = bus.subscribe(EXPERIENCES, position)
+        self._wait_s = wait_s
+        self._trains_abandoned = trains_abandoned
+
+    @property
+    def position(self) -> Position:
+        return self._subscription.position()
+
+    def unread(self) -> int | None:
+        """How many messages wait on the bus; None while it cannot be asked."""
+        try:
+            return None if self._bus.trouble is not None else self._subscription.lag()
+        except BusError:
+            return None
+
+    @property
+    def pending_steps(self) -> int:
+        return sum(fragment.header.steps for _, fragment in self.received)
+
+    @property
+    def received(self) -> list[tuple[bytes, Fragment]]:
+        """Every fragment that waits, those of unfinished deliveries too."""
+        whole = [
+            pair
+            for delivery in self.pending
+            for pair in zip(delivery.payloads, delivery.fragments, strict=True)
+        ]
+        return whole + [pair for parts in self._partial.values() for pair in parts]
+
+    def receive(self, now: int, wait_s: float | None = None) -> bool:
+        """Take in what has come; True if the set of actors changed, so that credits are due."""
+        changed = False
+        for actor in self.heartbeats.silent():  # it may come back, and joins again then
+            self._leave(actor)
+            changed = True
+        records = self._subscription.poll(self._wait_s if wait_s is None else wait_s)
+        if self._may_have_lost(bool(records)) and self._subscription.overtaken():
+            for actor in list(self.book.upto):  # their grants may stand for what is gone
+                self._leave(actor)
+            changed = True
+        for record in records:
+            try:
+                changed |= self._take(record, now)
+            except MessageError as error:
+                self._skip(record, error)
+        return changed
+
+    def batch(self, now: int) -> list[Delivery] | None:
+        """F deliveries for update `now`, earliest deadline first; None while it has to wait."""
+        count = self.book.fragments_per_batch
+        if self.orders.paused or len(self.pending) < count:
+            return None
+        self.pending.sort(key=self._deadline)  # stable: arrival breaks ties
+        rest = [self._deadline(delivery) for delivery in self.pending[count:]]
+        if not self.book.may_train(now, rest):
+            return None
+        chosen = self.pending[:count]
+        for delivery in chosen:
+            self._check_lag(delivery, now)
+        del self.pending[:count]
+        return [self._without_overdue(delivery, now) for delivery in chosen]
+
+    def lag(self, delivery: Delivery, now: int) -> int:
+        return now - self.branch.number_on_branch(delivery.version)
+
+    def settle(self, deliveries: Sequence[Delivery]) -> None:
+        for delivery in deliveries:
+            for fragment in delivery.fragments:
+                header = fragment.header
+                trained = int(np.count_nonzero(fragment.valid))
+                self.ledger.train(header.actor, header.sequence, trained)
+                if trained < header.steps:
+                    self.ledger.drop_some(header.steps - trained, HELD)
+
+    def _without_overdue(self, delivery: Delivery, now: int) -> Delivery:
+        """A held step is older than its fragment; one that is older than twice the bound and one
+        is not trained."""
+        bound = 2 * self.book.max_lag + 1 - self.lag(delivery, now)
+        if all(int(f.behind.max(initial=0)) <= bound for f in delivery.fragments):
+            return delivery
+        kept = tuple(
+            dataclasses.replace(f, valid=f.valid & (f.behind <= bound)) for f in delivery.fragments
+        )
+        return dataclasses.replace(delivery, fragments=kept)
+
+    def abandon_all(self) -> None:
+        """Drop whatever is on the bus: an inline actor is about to play it again."""
+        while records := self._subscription.poll(0.0):
+            for record in records:
+                if record.headers.get("kind") == "fragment":
+                    try:
+                        self._drop(decode_fragment(record.payload), ABANDONED)
+                    except MessageError as error:
+                        self._skip(record, error)
+
+    def _take(self, record: Record, now: int) -> bool:
+        kind = record.headers.get("kind")
+        if kind == "joined":
+            joined = decode_json(record.payload, ActorJoined)
+            if joined.generation != self.generation:
+                return False  # meant for a learner before this one
+            self.book.join(joined.actor, joined.next_turn)
+            self.heartbeats.expect(joined.actor, joined.heartbeat_s)
+            return True
+        if kind == "orders":
+            self._take_orders(record)
+            return False
+        self.heartbeats.heard(record.key)
+        if kind == "alive":
+            return False
+        if kind == "claimed":
+            claimed = decode_json(record.payload, LearnerClaimed).generation
+            if claimed > self.generation:
+                raise LearnerFenced(
+                    f"another learner took this run over as generation {claimed}; this one was "
+                    f"{self.generation}"
+                )
+            return False
+        if kind == "left":
+            self._leave(decode_json(record.payload, ActorLeft).actor)
+            return True
+        self.bytes_read += len(record.payload)
+        self._collect(record.payload, decode_fragment(record.payload), now)
+        return False
+
+    def _take_orders(self, record: Record) -> None:
+        orders = decode_json(record.payload, LearnerOrders)
+        if not self._trusted(record):
+            logger.warning("orders that are not signed were ignored")
+        elif orders.revision > self.orders.revision:
+            self.orders = orders
+
+    def _skip(self, record: Record, error: MessageError) -> None:
+        self.ledger.damaged += 1
+        logger.warning("%s offset %d: skipped: %s", record.topic, record.offset, error)
+
+    def _may_have_lost(self, received: bool) -> bool:
+        """Once in a while: experience that is awaited for long may be gone."""
+        now = time.monotonic()
+        if not received and now < self._look_again:
+            return False
+        self._look_again = now + LOOK_AGAIN_S
+        return not received
+
+    def _leave(self, actor: str) -> None:
+        self.book.leave(actor)
+        self.heartbeats.forget(actor)
+        for _, fragment in self._partial.pop(actor, ()):
+            self._settle_drop([fragment], ABANDONED)
+
+    def _collect(self, payload: bytes, fragment: Fragment, now: int) -> None:
+        header = fragment.header
+        if not self._arrived(header):
+            return
+        parts = [*self._partial.get(header.actor, ()), (payload, fragment)]
+        whole, rest = deliveries_of(parts)
+        self._partial.pop(header.actor, None)
+        self._partial |= rest
+        for delivery in whole:
+            self._admit(delivery, now)
+
+    def _admit(self, delivery: Delivery, now: int) -> None:
+        header = delivery.fragments[-1].header
+        credited = self.book.arrive(header.actor, header.sequence // header.parts)
+        on_branch = self.branch.contains(delivery.version)
+        if on_branch:
+            fits = credited or self._fits_beside(delivery, now)
+        else:
+            fits = self._trains_abandoned and self._fits_beside(delivery, now)
+        if fits:
+            self.pending.append(delivery)
+        else:
+            self._settle_drop(delivery.fragments, UNCREDITED if on_branch else ABANDONED)
+
+    def _fits_beside(self, delivery: Delivery, now: int) -> bool:
+        """Whether a delivery that no credit stands for can be trained without harm to others."""
+        waiting = [self._deadline(other) for other in self.pending]
+        everyone = [*waiting, *self.book.deadlines(), self._deadline(delivery)]
+        return self.book.fits(now, everyone)
+
+    def _drop(self, fragment: Fragment, reason: str) -> None:
+        header = fragment.header
+        if self._arrived(header):
+            self._settle_drop([fragment], reason)
+
+    def _arrived(self, header: FragmentHeader) -> bool:
+        return self.ledger.receive(header.actor, header.sequence, header.steps, header.first_step)
+
+    def _settle_drop(self, fragments: Sequence[Fragment], reason: str) -> None:
+        for fragment in fragments:
+            header = fragment.header
+            self.ledger.drop(header.actor, header.sequence, header.steps, reason)
+
+    def _deadline(self, delivery: Delivery) -> int:
+        return self.branch.number_on_branch(delivery.version) + self.book.max_lag
+
+    def _check_lag(self, delivery: Delivery, now: int) -> None:
+        lag = self.lag(delivery, now)
+        if not 0 <= lag <= self.book.max_lag:
+            header = delivery.fragments[0].header
+            raise StalenessError(
+                f"fragment {header.sequence} of actor {header.actor} is "
+                f"{lag} versions old at update {now}; the bound is {self.book.max_lag}"
+            )
+        self.lag_max = max(self.lag_max, lag)

@@ -1,0 +1,45 @@
+"""What a learner's process does: train, keep checkpoints, say when the run is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rookery.learner.build import Learner, build_learner
+from rookery.messages import RunEnded
+from rookery.messages.frame import Arrays
+from rookery.worker import WorkerId
+from rookery.worker.context import RunContext
+from rookery.worker.process import WAIT_S
+from rookery.worker.xla import prepare_xla
+
+
+def train(context: RunContext, worker: WorkerId, stop: Callable[[], bool]) -> int:
+    """Train until the run's target or limit is reached, or it is told to stop."""
+    prepare_xla(context.config.learner.threads)
+    learner = build_learner(context, worker.incarnation, WAIT_S, stop)
+    ended: RunEnded | None = None
+    for updated in learner.loop:
+        learner.bookkeeper.note(updated)
+        apply_orders(context, learner)
+        if updated is not None:
+            ended = learner.bookkeeper.ended()
+            if ended is not None:
+                break
+        if learner.bookkeeper.checkpoint_is_due():
+            record_checkpoint(context, learner)
+    learner.bookkeeper.publish_metrics()
+    record_checkpoint(context, learner)
+    context.record(ended or RunEnded(run=context.run, status="stopped", reason="asked to stop"))
+    return 0
+
+
+def apply_orders(context: RunContext, learner: Learner) -> None:
+    events = learner.bookkeeper.apply_orders()
+    if events:
+        context.record(*events)
+
+
+def record_checkpoint(context: RunContext, learner: Learner, actor: Arrays | None = None) -> None:
+    saved = learner.bookkeeper.save(actor)
+    if saved is not None:
+        context.record(saved)

@@ -1,0 +1,57 @@
+"""What a learner writes into its checkpoints, besides arrays."""
+
+from __future__ import annotations
+
+from rookery.bus import Position
+from rookery.checkpoints.checkpoint import Checkpoint, Manifest
+from rookery.config.models import RunConfig
+from rookery.learner.credits import CreditBook
+from rookery.learner.league import LeagueState
+from rookery.learner.ledger import Ledger
+from rookery.learner.report import Window
+from rookery.messages.fragment import Fragment, decode_fragment
+
+
+class LearnerManifest(Manifest, kw_only=True):
+    """Everything that a learner goes on from, but for the arrays."""
+
+    ancestry: dict[int, int]  # generation -> the update it began at
+    position: Position  # in `experiences`
+    ledger: Ledger
+    book: CreditBook
+    windows: dict[str, Window]  # by policy
+    train_s: float
+    pending: int  # fragments of half-built batches, in the state as pending.N
+    league: LeagueState | None  # None: the environment has one seat
+    threads: int  # the size of XLA's pool: another size may change the last bits
+
+    @classmethod
+    def beginning(cls, run: str, config: RunConfig, has_league: bool) -> LearnerManifest:
+        """Of a run that has not been trained yet."""
+        learner = config.learner
+        return cls(
+            run=run,
+            generation=0,
+            number=0,
+            ancestry={},
+            position=(),
+            ledger=Ledger(),
+            book=CreditBook(learner.fragments_per_batch, learner.max_policy_lag_versions),
+            windows={policy: Window() for policy in config.learning},
+            train_s=0.0,
+            pending=0,
+            league=LeagueState() if has_league else None,
+            threads=learner.threads,
+        )
+
+
+def pending_fragments(
+    checkpoint: Checkpoint[LearnerManifest] | None,
+) -> list[tuple[bytes, Fragment]]:
+    """The fragments of half-built batches."""
+    if checkpoint is None:
+        return []
+    payloads = [
+        checkpoint.arrays[f"pending/{i}"].tobytes() for i in range(checkpoint.manifest.pending)
+    ]
+    return [(payload, decode_fragment(payload)) for payload in payloads]

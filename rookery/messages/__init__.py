@@ -1,0 +1,186 @@
+"""Every record that crosses a process, with its topic and its producer -> consumer.
+
+    experiences        Fragment, ActorJoined                       actor -> learner
+                       ActorLeft, LearnerOrders                    controller -> learner
+    model_updates      Weights, Credits, LeaguePools               learner -> actors, viewers
+                       SeatsChanged                                controller -> actors
+    commands.control   Command, signed                             people, scripts -> controller
+    events             Event                                       controller, workers -> everyone
+    metrics.training   TrainingMetrics                             learner -> everyone
+    metrics.actors     ActorMetrics                                actor -> everyone
+
+Fragments and weights are binary (`fragment`, `weights`) and imported from there; everything else is
+JSON that a person can read with any tool, and is exported here.
+"""
+
+from __future__ import annotations
+
+from rookery.messages.commands import (
+    Command,
+    CreateRun,
+    DeleteRun,
+    Evaluate,
+    Job,
+    PauseRun,
+    PlayMatch,
+    ResumeRun,
+    SaveCheckpoint,
+    ScaleActors,
+    ScaleLearner,
+    SetHyperparameters,
+    SetSeatMap,
+    StartRun,
+    StopRun,
+)
+from rookery.messages.coordination import (
+    ActorAlive,
+    ActorJoined,
+    ActorLeft,
+    Credits,
+    LeaguePools,
+    LearnerClaimed,
+    LearnerOrders,
+    SeatsChanged,
+)
+from rookery.messages.events import (
+    CheckpointDamaged,
+    CheckpointSaved,
+    CommandAccepted,
+    CommandRejected,
+    Event,
+    HyperparametersChanged,
+    JobDone,
+    JobStarted,
+    MatchPlayed,
+    RunEnded,
+    RunOwned,
+    TrainingHeld,
+    WorkerExited,
+    WorkerFailed,
+    WorkerStarted,
+    WorkerStarting,
+)
+from rookery.messages.ids import (
+    COMMANDS,
+    CREDITS_KEY,
+    CRITIC_KEY,
+    EVENTS,
+    EXPERIENCES,
+    JOINED_FROM,
+    LEAGUE_KEY,
+    LEARNER_KEY,
+    METRICS_ACTORS,
+    METRICS_TRAINING,
+    MODEL_UPDATES,
+    ORDERS_KEY,
+    SEATS_KEY,
+    ActorId,
+    Origin,
+    WeightsVersion,
+    new_id,
+)
+from rookery.messages.json_records import (
+    MAX_JSON_BYTES,
+    SCHEMA,
+    JsonRecord,
+    check_schema,
+    decode_json,
+    decode_or_none,
+    decoder,
+    encode_json,
+)
+from rookery.messages.metrics import (
+    ActorMetrics,
+    LeagueMetrics,
+    LedgerSummary,
+    PolicyMetrics,
+    TrainingMetrics,
+)
+
+JsonMessage = (
+    ActorJoined
+    | ActorLeft
+    | ActorAlive
+    | LearnerClaimed
+    | LearnerOrders
+    | Credits
+    | LeaguePools
+    | SeatsChanged
+    | Command
+    | Event
+    | TrainingMetrics
+    | ActorMetrics
+)
+
+__all__ = [
+    "JsonMessage",
+    "ActorAlive",
+    "ActorId",
+    "ActorJoined",
+    "ActorLeft",
+    "ActorMetrics",
+    "COMMANDS",
+    "CREDITS_KEY",
+    "CRITIC_KEY",
+    "CheckpointDamaged",
+    "CheckpointSaved",
+    "Command",
+    "CommandAccepted",
+    "CommandRejected",
+    "CreateRun",
+    "Credits",
+    "DeleteRun",
+    "EVENTS",
+    "EXPERIENCES",
+    "Evaluate",
+    "Event",
+    "HyperparametersChanged",
+    "JOINED_FROM",
+    "Job",
+    "JobDone",
+    "JobStarted",
+    "JsonRecord",
+    "LEAGUE_KEY",
+    "LEARNER_KEY",
+    "LeagueMetrics",
+    "LeaguePools",
+    "LearnerClaimed",
+    "LearnerOrders",
+    "LedgerSummary",
+    "MAX_JSON_BYTES",
+    "METRICS_ACTORS",
+    "METRICS_TRAINING",
+    "MODEL_UPDATES",
+    "MatchPlayed",
+    "ORDERS_KEY",
+    "Origin",
+    "PauseRun",
+    "PlayMatch",
+    "PolicyMetrics",
+    "ResumeRun",
+    "RunEnded",
+    "RunOwned",
+    "SCHEMA",
+    "SEATS_KEY",
+    "SaveCheckpoint",
+    "ScaleActors",
+    "ScaleLearner",
+    "SeatsChanged",
+    "SetHyperparameters",
+    "SetSeatMap",
+    "StartRun",
+    "StopRun",
+    "TrainingHeld",
+    "TrainingMetrics",
+    "WeightsVersion",
+    "WorkerExited",
+    "WorkerFailed",
+    "WorkerStarted",
+    "WorkerStarting",
+    "check_schema",
+    "decode_json",
+    "decode_or_none",
+    "decoder",
+    "encode_json",
+    "new_id",
+]

@@ -1,0 +1,52 @@
+"""Topics, and the small names that messages carry."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Literal, NamedTuple
+
+EXPERIENCES = "experiences"
+MODEL_UPDATES = "model_updates"
+COMMANDS = "commands.control"
+EVENTS = "events"
+METRICS_TRAINING = "metrics.training"
+METRICS_ACTORS = "metrics.actors"
+
+CREDITS_KEY = "credits"
+LEAGUE_KEY = "league"
+CRITIC_KEY = "critic/"  # and the policy's name
+SEATS_KEY = "seats"
+ORDERS_KEY = "orders"  # among the actors' keys
+LEARNER_KEY = "learner."  # and its generation: of claims, among the actors' keys
+JOINED_FROM = 1000  # ordinals of actors that joined on their own, without a controller
+
+Origin = Literal["local", "network"]
+
+
+class WeightsVersion(NamedTuple):
+    """Which weights: the number grows with each update, the generation with each learner start."""
+
+    generation: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.generation}.{self.number}"
+
+
+class ActorId(NamedTuple):
+    """One life of one actor; a restarted actor is a new incarnation."""
+
+    ordinal: int
+    incarnation: int
+
+    def __str__(self) -> str:
+        return f"{self.ordinal}.{self.incarnation}"
+
+    @classmethod
+    def parse(cls, text: str) -> ActorId:
+        ordinal, _, incarnation = text.partition(".")
+        return cls(int(ordinal), int(incarnation))
+
+
+def new_id() -> str:
+    return uuid.uuid4().hex

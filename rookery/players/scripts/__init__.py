@@ -1,0 +1,1 @@
+"""Players that follow a rule: of any game, or of one."""

@@ -1,0 +1,311 @@
+"""The plane: what REST, the stream, MCP and Prometheus ask, and the one way in for commands.
+
+    run = plane.find("last")
+    plane.row(run), plane.events(run, after=-1, limit=200)          # from memory: cheap
+    await to_thread.run_sync(plane.detail, run)                     # slow: touches bus or disk
+    await plane.submit(PauseRun(run=run, author="ann"))             # appended, and its answer
+
+Whatever is asked that cannot be is an InputError of one line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from anyio import to_thread
+
+from rookery.control.home import Home
+from rookery.control.models import (
+    Answer,
+    Artifacts,
+    AuditPage,
+    Diagnosis,
+    Environment,
+    EnvironmentDetail,
+    Environments,
+    LogPage,
+    Metrics,
+    RunDetail,
+    RunPage,
+    RunRow,
+)
+from rookery.control.run_state import DELETED, RunState
+from rookery.control.settings import Settings
+from rookery.errors import InputError, UnknownName
+from rookery.messages import Command, Origin
+from rookery.server.feed.history import History
+from rookery.server.feed.memo import Memo
+from rookery.server.http.artifacts import find_artifact, list_artifacts
+from rookery.server.http.environments import Describer, seat_spaces
+from rookery.server.http.log_pages import audit_page, event_page
+from rookery.server.run_details import config_now, make_detail
+from rookery.server.run_rows import Rows
+from rookery.server.sandbox import Busy, Sandbox
+from rookery.server.sending import Sender
+
+if TYPE_CHECKING:
+    from rookery.server.feed.follower import Follower
+
+
+NEWEST = 200  # runs whose names a wrong one is compared with
+
+
+class AmbiguousRun(UnknownName):
+    """A prefix of several runs, and so the name of none."""
+
+    def __init__(self, name: str, matches: Sequence[str]) -> None:
+        self.kind, self.name, self.nearest = "run", name, tuple(matches[:5])
+        shown = ", ".join(self.nearest)
+        InputError.__init__(
+            self, f"run {name!r} is ambiguous: it could be {shown}; give more letters"
+        )
+
+
+WARM_RUNS, WARM_S = 16, 60.0
+YOUNG_S = 0.25  # how old an answer may be that others got too
+
+
+class Queue(Protocol):
+    """What is asked of the fleet that carries runs in this process."""
+
+    @property
+    def queue(self) -> list[str]: ...
+
+
+class ControlPlane:
+    """One per process. Used from its event loop, and from threads where a method is slow."""
+
+    def __init__(
+        self,
+        home: Home,
+        follower: Follower,
+        settings: Settings,
+        *,
+        fleet: Queue | None = None,
+        sandbox: Sandbox | None = None,
+    ) -> None:
+        """`fleet`: whoever carries runs in this process; None: commands wait for other owners."""
+        self.home, self.follower, self.settings = home, follower, settings
+        self._fleet = fleet
+        self._rows = Rows(follower)
+        self._ordered: tuple[Mapping[str, RunState], list[RunState]] = ({}, [])
+        self._history = History(home)
+        self._details: Memo[RunDetail] = Memo(YOUNG_S)
+        self._series: Memo[Metrics] = Memo(YOUNG_S)
+        self._environments: list[Environment] | None = None
+        sandbox = sandbox or Sandbox(home.environment)
+        self._describer = Describer(settings.allow, sandbox)
+        self._sender = Sender(home, follower, settings.allow, sandbox, carries=fleet is not None)
+
+    def warm(self) -> None:
+        """Read the metrics of the newest runs, once the log is known: a million points take a
+        second, which nobody should wait for who opens the first page. Slow."""
+        if self.home.cluster is None and self.follower.ready.wait(WARM_S):
+            self._history.warm([state.id for state in self._states()[-WARM_RUNS:]])
+
+    # --- runs ------------------------------------------------------------------------------------
+
+    def find(self, name: str) -> str:
+        """A run's id from an id, a unique prefix of one, or `last`."""
+        states = self._all()
+        if (known := states.get(name)) is not None and known.desired != DELETED:
+            return name
+        runs = self._states()
+        if name == "last" and runs:
+            return runs[-1].id
+        matches = [state.id for state in runs if state.id.startswith(name)]
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            raise AmbiguousRun(name, matches)
+        newest = [state.id for state in runs[-NEWEST:]]
+        raise UnknownName("run", name, newest, "See the list of runs.")
+
+    def rows(self) -> list[RunRow]:
+        """Every run, oldest first."""
+        return [self._rows.of(state) for state in self._states()]
+
+    def row(self, run: str) -> RunRow:
+        return self._rows.of(self._state(run))
+
+    def page(
+        self, limit: int, cursor: str = "", status: str = "", environment: str = ""
+    ) -> RunPage:
+        """Runs, newest first; `cursor` is the last page's `next`."""
+        rows: list[RunRow] = []
+        before = _place(cursor)
+        for state in reversed(self._states()):
+            if before is not None and _order(state) >= before:
+                continue
+            row = self._rows.of(state)
+            if status not in ("", row.status) or environment not in ("", row.environment):
+                continue
+            if len(rows) == limit:
+                return RunPage.model_construct(runs=rows, next=_cursor(rows[-1]))
+            rows.append(row)
+        return RunPage.model_construct(runs=rows, next=None)
+
+    def detail(self, run: str) -> RunDetail:
+        """At most YOUNG_S old. Slow."""
+        state = self._state(run)
+        row = self._rows.of(state)
+        queue = self._fleet.queue if self._fleet is not None else []
+        actors = self.follower.actor_metrics(run)
+        return self._details.get(
+            run, (state, row), lambda: make_detail(self.home, state, row, actors, queue)
+        )
+
+    def config(self, run: str) -> dict[str, Any]:
+        """The run's config as it is now."""
+        state = self._state(run)
+        return config_now(state, self.home.config(state))
+
+    def why(self, run: str) -> Diagnosis:
+        """What is stuck. Slow."""
+        from rookery.control.diagnosis import why
+
+        return Diagnosis(**why(self.home, self._state(run).id))
+
+    def ladder(self, run: str) -> dict[str, Any]:
+        """Slow."""
+        from rookery.evaluation.ladder import ladder
+
+        return ladder(self.home, self._state(run).id)
+
+    def metrics(
+        self, run: str, names: Sequence[str], points: int, start: int | None, stop: int | None
+    ) -> Metrics:
+        """At most YOUNG_S old. Slow."""
+        state = self._state(run)
+        return self._series.get(
+            (run, tuple(names), points, start, stop),
+            (state, self.follower.training(run)),
+            lambda: self._history.metrics(run, names, points, start, stop),
+        )
+
+    def artifacts(self, run: str) -> Artifacts:
+        """Slow."""
+        return list_artifacts(self.home.run_dir(self._state(run).id))
+
+    def artifact_path(self, run: str, path: str) -> Path:
+        """Slow."""
+        return find_artifact(self.home.run_dir(self._state(run).id), path)
+
+    # --- the log ---------------------------------------------------------------------------------
+
+    def events(self, run: str | None, after: int, limit: int) -> LogPage:
+        """What happened, oldest first; slow where it is long ago."""
+        return event_page(self.follower, run, after, limit)
+
+    def audit(self, run: str | None, after: int, limit: int) -> AuditPage:
+        """Who changed what, and what became of it; slow where it is long ago."""
+        return audit_page(self.follower, run, after, limit)
+
+    # --- the rest --------------------------------------------------------------------------------
+
+    async def environment(self, id: str) -> EnvironmentDetail:
+        """What it looks like, found in a process of its own. Takes seconds."""
+        spec = await self._describer.spec(id)
+        listed = await to_thread.run_sync(self._listed)
+        source = "gymnasium" if ":" not in id else "code"
+        known = next((e for e in listed if e.id == id), None)
+        return EnvironmentDetail(
+            id=id,
+            source=known.source if known else source,
+            description=known.description if known else "",
+            seats={name: seat_spaces(seat) for name, seat in spec.seats.items()},
+            simultaneous=spec.simultaneous,
+            compiled=spec.compiled,
+        )
+
+    def environments(self, search: str, limit: int, offset: int) -> Environments:
+        """Those that can be named; what is installed is read once. Slow."""
+        wanted = search.lower()
+        found = [
+            e for e in self._listed() if wanted in e.id.lower() or wanted in e.description.lower()
+        ]
+        return Environments(environments=found[offset : offset + limit], total=len(found))
+
+    # --- commands --------------------------------------------------------------------------------
+
+    async def submit(self, command: Command, wait_s: float = 5.0) -> Answer:
+        """Append a command to the log, and wait for its answer; the same id again acts once."""
+        self._all()
+        return await self._sender.submit(command, wait_s)
+
+    def dry_run(self, command: Command) -> Answer:
+        """What would become of a command, judged by what is known now. Slow."""
+        self._all()
+        return self._sender.dry_run(command)
+
+    async def create(
+        self,
+        config: dict[str, Any],
+        *,
+        author: str,
+        reason: str = "",
+        id: str,
+        origin: Origin = "local",
+        start: bool = True,
+        dry_run: bool = False,
+    ) -> Answer:
+        """Create a run, once it is known what its environment looks like. Takes seconds."""
+        self._all()
+        return await self._sender.create(
+            config, author=author, reason=reason, id=id, origin=origin, start=start, dry_run=dry_run
+        )
+
+    def sent_before(self, prefix: str) -> str | None:
+        """The id of a command that begins like this, if one was ever sent."""
+        return self._sender.sent_before(prefix)
+
+    # --- parts -----------------------------------------------------------------------------------
+
+    def _listed(self) -> list[Environment]:
+        if self._environments is None:
+            from rookery.envs.registry import search as find_all
+
+            self._environments = [
+                Environment(id=e.id, source=e.source, description=e.description) for e in find_all()
+            ]
+        return self._environments
+
+    def _all(self) -> Mapping[str, RunState]:
+        if not self.follower.ready.is_set():
+            raise Busy("the server is starting and does not know the runs yet: try again")
+        return self.follower.states
+
+    def _states(self) -> list[RunState]:
+        """Oldest first; the follower exchanges its states as a whole, so one sorting holds."""
+        states, (known, ordered) = self._all(), self._ordered
+        if states is not known:
+            kept = [state for state in states.values() if state.desired != DELETED]
+            ordered = sorted(kept, key=_order)
+            self._rows.keep(ordered)
+            self._ordered = (states, ordered)
+        return ordered
+
+    def _state(self, run: str) -> RunState:
+        state = self._all().get(run)
+        if state is None or state.desired == DELETED:
+            raise UnknownName("run", run, (), "see the list of runs")
+        return state
+
+
+def _order(state: RunState) -> tuple[int, str]:
+    return int(state.created_s * 1e6), state.id
+
+
+def _cursor(row: RunRow) -> str:
+    return f"{int(row.created_s * 1e6)}-{row.run}"
+
+
+def _place(cursor: str) -> tuple[int, str] | None:
+    if not cursor:
+        return None
+    created_us, dash, run = cursor.partition("-")
+    if not dash or not created_us.isdecimal():
+        raise InputError(f"cursor {cursor[:40]!r} is none: take `next` of the page before")
+    return int(created_us), run

@@ -1,0 +1,131 @@
+"""The control log for the follower: folded into states, and kept as messages.
+
+Commands that nobody vouches for are not handed on: whoever may write to the bus could put any name
+under them.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any
+
+from rookery.bus import EARLIEST, Record, Subscription
+from rookery.control.home import Home
+from rookery.control.run_log import RunLog
+from rookery.control.run_state import RunState
+from rookery.errors import MessageError
+from rookery.messages import (
+    COMMANDS,
+    EVENTS,
+    Command,
+    CommandAccepted,
+    CommandRejected,
+    Event,
+    decode_json,
+)
+from rookery.server.feed.recent_log import Message, Stretch
+from rookery.server.feed.run_metrics import is_text
+from rookery.server.feed.shared_topics import POLL_S, PORTION, only
+
+CHANNELS: dict[str, tuple[str, Any]] = {"events": (EVENTS, Event), "commands": (COMMANDS, Command)}
+RECENT = 20_000  # messages of a channel in memory
+RECENT_BYTES = 32 << 20
+ANSWERS = 20_000  # to commands, in memory
+
+_Said = tuple[Message, Command | Event]
+
+
+class ControlFeed:
+    """Events and commands from where the reading was left, and the states that follow from them."""
+
+    def __init__(self, home: Home) -> None:
+        self.answers: dict[str, CommandAccepted | CommandRejected] = {}
+        self.recent = {channel: Stretch(-1, RECENT, RECENT_BYTES) for channel in CHANNELS}
+        self.ends = dict.fromkeys(CHANNELS, -1)
+        self.states: dict[str, RunState] = {}  # exchanged as a whole
+        self._home = home
+        self._next = dict.fromkeys(CHANNELS, 0)
+        self._readers: dict[str, Subscription] = {}
+        self._log: RunLog | None = None
+        self._is_behind = True  # the states, after the messages
+        self._wait_s = 0.0
+
+    def poll(self) -> list[Message]:
+        """What is new, in the order of time; the states are never behind it.
+
+        Events are read first: what they answer was published before, so it is read too.
+        """
+        if not self._readers:
+            self._begin()
+        records = {channel: self._records(channel) for channel in CHANNELS}
+        said = {channel: self._said(channel, found) for channel, found in records.items()}
+        self._is_behind |= any(records.values())
+        if self._is_behind:
+            self._fold()
+        self._wait_s = POLL_S if self._home.cluster is not None else 0.0
+        for channel, found in records.items():  # from here on nothing can fail
+            if found:
+                self._next[channel] = found[-1].offset + 1
+        lists = [self._taken(channel, pairs) for channel, pairs in said.items()]
+        return list(heapq.merge(*lists, key=lambda message: message.time_s))
+
+    def reset(self) -> None:
+        """After a failure: read on from what was handed on, and fold from the beginning."""
+        readers, self._readers, self._log = self._readers, {}, None
+        self._is_behind, self._wait_s = True, 0.0
+        for reader in readers.values():
+            reader.close()
+
+    def _begin(self) -> None:
+        control, readers = self._home.control, {}
+        for channel, (topic, _) in CHANNELS.items():
+            only(control.end(topic), topic)
+            start = (self._next[channel],) if self._next[channel] else EARLIEST
+            readers[channel] = control.subscribe(topic, start)
+        self._log = RunLog(self._home)
+        self._readers = readers
+
+    def _records(self, channel: str) -> list[Record]:
+        reader, found = self._readers[channel], list[Record]()
+        while more := reader.poll(self._wait_s, limit=PORTION):
+            found += more
+        return found
+
+    def _said(self, channel: str, records: list[Record]) -> list[_Said]:
+        pairs = (read_record(self._home, channel, record) for record in records)
+        return [pair for pair in pairs if pair is not None]
+
+    def _fold(self) -> None:
+        assert self._log is not None
+        self._log.read()
+        self._is_behind = self._home.control.trouble is not None
+        self.states = dict(self._log.states)
+
+    def _taken(self, channel: str, pairs: list[_Said]) -> list[Message]:
+        messages = [message for message, _ in pairs]
+        for _, said in pairs:
+            if isinstance(said, CommandAccepted | CommandRejected):
+                self.answers.setdefault(said.command, said)  # the first counts
+                if len(self.answers) > ANSWERS:
+                    del self.answers[next(iter(self.answers))]
+        if messages:
+            self.recent[channel].add(messages)
+            self.ends[channel] = messages[-1].seq
+        return messages
+
+
+def read_record(home: Home, channel: str, record: Record) -> _Said | None:
+    """A record of the control log, if it is one that counts."""
+    topic, kind = CHANNELS[channel]
+    try:
+        said: Command | Event = decode_json(record.payload, kind)
+    except MessageError:
+        return None
+    if not is_text(record.payload):
+        return None
+    if channel == "commands" and not (
+        record.key == said.run and home.trusts(topic, said.run, record.payload, record.headers)
+    ):
+        return None
+    tag = str(said.__struct_config__.tag)
+    return Message(channel, record.offset, said.run, tag, record.time_s, record.payload), said

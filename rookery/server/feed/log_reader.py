@@ -1,0 +1,92 @@
+"""Messages that are not in memory any more, read from the bus in the thread of who asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from rookery.bus import Bus, Record
+from rookery.control.home import Home
+from rookery.control.run_state import DELETED, RunState
+from rookery.errors import InputError
+from rookery.server.feed.control_log import CHANNELS, read_record
+from rookery.server.feed.recent_log import Message
+from rookery.server.feed.run_metrics import TOPICS, RunMetrics
+from rookery.server.feed.shared_topics import PORTION, is_shared, only
+
+
+class Portion(NamedTuple):
+    """A stretch of a channel as it was read."""
+
+    first: int  # the seq from which on everything that is there was read
+    messages: list[Message]
+
+
+def split_channel(channel: str) -> tuple[str, str]:
+    """`metrics/RUN` -> its first part and its run; `events` has none."""
+    part, _, run = channel.partition("/")
+    if channel in CHANNELS or (part in TOPICS and run):
+        return part, run
+    raise InputError(
+        f"there is no channel {channel[:120]!r}: use events, commands, metrics/RUN or actors/RUN"
+    )
+
+
+def read_bus(
+    home: Home, state: RunState | None, channel: str, run: str | None, after: int, limit: int
+) -> Portion:
+    """The first messages of a channel after a seq, of all runs or of one.
+
+    `state` is that of the channel's run; the log's channels have none.
+    """
+    topic, decode = _topic(home, state, channel)
+    with _opened(home, state, channel) as bus:
+        if bus is None:
+            return Portion(after + 1, [])
+        reader = bus.subscribe(topic, (after + 1,))
+        try:
+            first, found = only(reader.position(), topic), list[Message]()
+            while len(found) < limit and (records := reader.poll(0.0, limit=PORTION)):
+                messages = (message for record in records if (message := decode(record)))
+                found += [m for m in messages if run is None or m.run == run]
+        finally:
+            reader.close()
+    return Portion(max(first, after + 1), found[:limit])
+
+
+def _topic(
+    home: Home, state: RunState | None, channel: str
+) -> tuple[str, Callable[[Record], Message | None]]:
+    """The channel's topic, and what makes a message of a record if it is one of the channel's."""
+    part, run = split_channel(channel)
+
+    def of_log(record: Record) -> Message | None:
+        found = read_record(home, channel, record)
+        return found[0] if found is not None else None
+
+    def of_run(record: Record) -> Message | None:
+        if shared and record.headers.get("run") != run:
+            return None
+        found = metrics.take(part, [record])
+        return found[0] if found else None
+
+    if part in CHANNELS:
+        return CHANNELS[part][0], of_log
+    metrics, shared = RunMetrics(run), state is not None and is_shared(state)
+    return TOPICS[part], of_run
+
+
+@contextmanager
+def _opened(home: Home, state: RunState | None, channel: str) -> Iterator[Bus | None]:
+    """The bus on which a channel lies; None if there is none."""
+    if channel in CHANNELS or (state is not None and is_shared(state)):
+        yield home.control
+        return
+    is_there = state is not None and state.desired != DELETED
+    bus = home.read_run_bus(state) if state is not None and is_there else None
+    try:
+        yield bus
+    finally:
+        if bus is not None:
+            bus.close()

@@ -1,0 +1,1 @@
+"""REST: routes, their documents and errors, files and metrics. Called by the ASGI app alone."""

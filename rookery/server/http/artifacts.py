@@ -1,0 +1,74 @@
+"""A run's files that may be fetched: checkpoints, snapshots, videos, logs and pictures.
+
+Nothing outside the run's own directory is ever named or opened, and no link is followed out of it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from rookery.control.models import Artifact, Artifacts
+from rookery.errors import UnknownName
+
+FOLDERS = ("checkpoints", "snapshots", "videos", "logs")
+PICTURES = ".png"
+MOST = 10_000  # that one answer lists
+
+
+def list_artifacts(directory: Path) -> Artifacts:
+    found = []
+    for path, status in files_in(directory):
+        name = path.relative_to(directory).as_posix()
+        if is_offered(name):
+            found.append(Artifact(path=name, bytes=status.st_size, modified_s=status.st_mtime))
+        if len(found) == MOST:
+            break
+    return Artifacts(artifacts=sorted(found, key=lambda artifact: artifact.path))
+
+
+def measure(directory: Path) -> tuple[int, int]:
+    """How many files there are, and their bytes."""
+    sizes = [status.st_size for _, status in files_in(directory)]
+    return len(sizes), sum(sizes)
+
+
+def files_in(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """Every plain file below, links and what vanishes meanwhile left out."""
+    for folder, _, names in os.walk(directory, followlinks=False):
+        for name in names:
+            path = Path(folder, name)
+            try:
+                status = path.lstat()
+            except FileNotFoundError:
+                continue
+            if stat.S_ISREG(status.st_mode):
+                yield path, status
+
+
+def is_offered(name: str) -> bool:
+    """Whether a path inside a run's directory is one that may be fetched."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in name:
+        return False
+    if len(path.parts) == 1:
+        return path.suffix == PICTURES
+    return path.parts[0] in FOLDERS
+
+
+def find_artifact(directory: Path, name: str) -> Path:
+    """The file behind a path; one line for whatever is not offered."""
+    refused = UnknownName("artifact", name[:200], (), "see the list of artifacts")
+    if not is_offered(name):
+        raise refused
+    root = directory.resolve()
+    try:
+        path = (root / name).resolve(strict=True)
+    except (OSError, RuntimeError, ValueError):  # not there, not readable, or a loop of links
+        raise refused from None
+    inside = path.is_relative_to(root) and is_offered(path.relative_to(root).as_posix())
+    if not inside or not path.is_file():
+        raise refused
+    return path

@@ -1,0 +1,114 @@
+"""What goes wrong, as problem+json (RFC 9457): every refusal of the API has this one shape."""
+
+from __future__ import annotations
+
+import logging
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.routing import Match
+
+from rookery.control.actions import ACTION
+from rookery.control.models import Problem
+from rookery.errors import (
+    BusError,
+    Forbidden,
+    InputError,
+    RookeryError,
+    UnknownName,
+    nearest_names,
+)
+from rookery.server.http.files import Unsatisfiable
+from rookery.server.sandbox import Busy
+
+MEDIA_TYPE = "application/problem+json"
+RETRY_AFTER_S = "2"
+MOST_DETAIL = 2000  # characters
+MOST_PATH = 200  # characters of a wrong one that are shown, and compared
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+
+logger = logging.getLogger(__name__)
+
+
+def problem(
+    status: int, detail: str, headers: dict[str, str] | None = None, **more: Any
+) -> Response:
+    """An answer that says what is wrong and, where it can, what to do."""
+    found = Problem(
+        title=HTTPStatus(status).phrase, status=status, detail=detail[:MOST_DETAIL], **more
+    )
+    return Response(found.model_dump_json(), status, headers, media_type=MEDIA_TYPE)
+
+
+def add_handlers(app: FastAPI) -> None:
+    app.add_exception_handler(RookeryError, _rookery)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Unsatisfiable, _range)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+async def _rookery(request: Request, error: Exception) -> Response:
+    """What a person asked for cannot be done, or not now."""
+    detail = " ".join(str(error).split())
+    match error:
+        case Forbidden():
+            return problem(403, detail)
+        case UnknownName(kind="run" | "artifact" | "token"):
+            return problem(404, detail)
+        case BusError() | Busy():
+            return problem(503, detail, {"Retry-After": RETRY_AFTER_S})
+        case InputError():
+            return problem(422, detail)
+    logger.warning("%s %s: %s", request.method, request.url.path, detail)
+    return problem(503, detail, {"Retry-After": RETRY_AFTER_S})
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    """A parameter or a body that does not fit; what was sent is not repeated."""
+    assert isinstance(error, RequestValidationError)
+    lines = []
+    for found in error.errors():
+        where = ".".join(str(part) for part in found["loc"] if part != "body") or "body"
+        lines.append(f"{where}: {found['msg'][:1].lower()}{found['msg'][1:]}")
+    return problem(422, "; ".join(dict.fromkeys(lines)))
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    headers = dict(error.headers or {})
+    detail = str(error.detail)
+    if error.status_code == 404:
+        path = request.url.path[:MOST_PATH]
+        near = nearest_names(path.rpartition("/")[2], ACTION, 1)
+        hint = f"did you mean {near[0]}?" if near else "see /api/v1/openapi.json"
+        detail = f"there is nothing at {path}: {hint}"
+    if error.status_code == 405:
+        allowed = sorted(_methods(request))
+        headers["Allow"] = ", ".join(allowed)
+        detail = f"{request.method} does not go with this path: {', '.join(allowed)} does"
+    return problem(error.status_code, detail, headers)
+
+
+def _methods(request: Request) -> set[str]:
+    """Every method that the path takes; the router stops at the first route that has it."""
+    return {
+        method
+        for method in METHODS
+        for route in request.app.routes
+        if route.matches({**request.scope, "method": method})[0] is Match.FULL
+    }
+
+
+async def _range(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Unsatisfiable)
+    return problem(416, str(error), {"Content-Range": f"bytes */{error.size}"})
+
+
+async def _unexpected(request: Request, error: Exception) -> Response:
+    """A bug: it goes on to the server's log, and is nobody else's business."""
+    return problem(500, "an error inside the server; its log says more")

@@ -1,0 +1,66 @@
+"""Having a process of its own look at a config: the server's side of `rookery prepare`.
+
+The code of environments and players runs there and never in the server. A few look at a time; each
+has a deadline, and none outlives the server, which holds the other end of its standard input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from rookery.errors import InputError, RookeryError
+from rookery.server.child_process import Child, ChildLost
+from rookery.worker import LIFELINE
+
+AT_A_TIME = 2
+MOST_WAITING = 16
+DEADLINE_S = 120.0
+MAX_ANSWER_BYTES = 8 << 20
+
+
+class Busy(RookeryError):
+    """Not now: too much is asked for at once, or the server is starting; try again later."""
+
+
+class Sandbox:
+    """Looks at configs, in processes of `rookery prepare`."""
+
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        deadline_s: float = DEADLINE_S,
+        at_a_time: int = AT_A_TIME,
+    ) -> None:
+        """`environment`: what leads a process to the same home."""
+        self._environment = {**environment, LIFELINE: "stdin"}
+        self._deadline_s = deadline_s
+        self._free = asyncio.Semaphore(at_a_time)
+        self._waiting = 0
+
+    async def look(self, order: Mapping[str, Any]) -> dict[str, Any]:
+        """The spec of the environment; an InputError if there is something wrong with the order."""
+        if self._waiting >= MOST_WAITING:
+            raise Busy(f"{self._waiting} configs are waiting to be looked at: try again later")
+        self._waiting += 1
+        try:
+            async with self._free:
+                answer = await self._ask(json.dumps(order).encode())
+        finally:
+            self._waiting -= 1
+        if "error" in answer:
+            raise InputError(str(answer["error"]))
+        spec: dict[str, Any] = answer["spec"]
+        return spec
+
+    async def _ask(self, order: bytes) -> dict[str, Any]:
+        child = Child(("prepare",), self._environment, MAX_ANSWER_BYTES)
+        try:
+            answer: dict[str, Any] = json.loads(await child.ask(order, self._deadline_s))
+        except ChildLost as lost:
+            raise InputError(f"the process that looked at the environment {lost}") from None
+        finally:
+            await child.close()
+        return answer

@@ -1,0 +1,172 @@
+"""What the guard says to those whom it does not let in: answers that are ready to be sent.
+
+None of them repeats anything that a request said, so none can carry a secret or a page's code back,
+and nothing is written into a header that came from outside.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from rookery.control.models import Problem
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+PAGE_HEADERS: Headers = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-frame-options", b"DENY"),
+]
+API_HEADERS: Headers = [
+    *PAGE_HEADERS,
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+]
+_LOG_EVERY_S = 60.0
+_SERVER_LOG = "uvicorn.error"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """One answer; `why` is its name in the log."""
+
+    status: int
+    why: str
+    body: bytes
+    headers: Headers
+
+
+class Refused(Exception):
+    """Ends the way of a request through the guard."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.why)
+        self.refusal = refusal
+
+
+def refusal(status: int, why: str, detail: str, *headers: tuple[bytes, bytes]) -> Refusal:
+    title = HTTPStatus(status).phrase
+    body = Problem(title=title, status=status, detail=detail).model_dump_json().encode()
+    described = [
+        (b"content-type", b"application/problem+json"),
+        (b"content-length", str(len(body)).encode()),
+    ]
+    return Refusal(status, why, body, [*described, *API_HEADERS, *headers])
+
+
+BAD_HOST = refusal(
+    400,
+    "unknown host",
+    "the Host header does not name this server: use one of its own names, or let its owner add "
+    "this one to server.allowed_hosts in rookery.yaml",
+)
+BAD_ORIGIN = refusal(
+    403, "foreign origin", "pages of another site may not use this server from a browser"
+)
+NO_TOKEN = refusal(
+    401,
+    "no token",
+    "send `Authorization: Bearer TOKEN`; whoever owns this server makes one with `rookery tokens "
+    "create`",
+    (b"www-authenticate", b'Bearer realm="rookery"'),
+)
+BAD_TOKEN = refusal(
+    401,
+    "bad token",
+    "the token is unknown, revoked or expired: whoever owns this server makes another with "
+    "`rookery tokens create`",
+    (b"www-authenticate", b'Bearer realm="rookery", error="invalid_token"'),
+)
+BAD_TICKET = refusal(
+    401,
+    "bad ticket",
+    "the ticket was used, is over a minute old, or is for another path: ask for another",
+    (b"www-authenticate", b'Bearer realm="rookery"'),
+)
+TOKEN_IN_QUERY = refusal(
+    400,
+    "token in an address",
+    "addresses are logged and kept: send the token as `Authorization: Bearer TOKEN`, and revoke "
+    "this one",
+)
+NOT_JSON = refusal(415, "not JSON", "send the body as JSON, with `Content-Type: application/json`")
+BAD_LENGTH = refusal(400, "bad length", "Content-Length is not one number")
+BAD_TEXT = refusal(400, "not UTF-8", "send the JSON in UTF-8")
+TOO_DEEP = refusal(400, "JSON too deep", "the JSON nests deeper than 64 levels: flatten it")
+TOO_SLOW = refusal(408, "body too slow", "the body did not arrive in time: send it again")
+
+
+def too_large(limit_kb: int) -> Refusal:
+    return refusal(413, "body too large", f"a body may have at most {limit_kb} kB")
+
+
+def too_often(wait_s: float) -> Refusal:
+    seconds = max(1, math.ceil(wait_s))
+    return refusal(
+        429,
+        "too many requests",
+        f"this token asks too often: wait {seconds} s and try again",
+        (b"retry-after", str(seconds).encode()),
+    )
+
+
+async def answer(refusal: Refusal, send: Send, close: bool) -> None:
+    """`close`: with a body that nobody has read the connection is of no use any more."""
+    headers = [*refusal.headers, (b"connection", b"close")] if close else refusal.headers
+    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
+    await send({"type": "http.response.body", "body": refusal.body})
+
+
+async def answer_upgrade(refusal: Refusal, scope: Scope, send: Send) -> None:
+    """The same answer instead of a WebSocket; a server that can't send one says 403."""
+    if "websocket.http.response" not in (scope.get("extensions") or {}):
+        await send({"type": "websocket.close", "code": 4000 + refusal.status, "reason": ""})
+        return
+    start = "websocket.http.response.start"
+    await send({"type": start, "status": refusal.status, "headers": refusal.headers})
+    await send({"type": "websocket.http.response.body", "body": refusal.body})
+
+
+def quieten_server_log() -> None:
+    """Keep secrets, and what strangers can make it say without end, out of uvicorn's own log.
+
+    At DEBUG it has the headers of every upgrade and all that a WebSocket says, a token in `hello`
+    included; at INFO a line for every upgrade; and it takes each refusal of one for an error.
+    """
+    log = logging.getLogger(_SERVER_LOG)
+    log.setLevel(logging.WARNING)
+    log.addFilter(_is_news)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    return record.msg != "ASGI callable returned without completing handshake."
+
+
+class RefusalLog:
+    """Says that somebody is refused, once a minute for each reason, however often it happens."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._counts: dict[str, int] = {}
+        self._due: dict[str, float] = {}
+
+    def note(self, refusal: Refusal, scope: Scope) -> None:
+        why, now = refusal.why, self._clock()
+        self._counts[why] = self._counts.get(why, 0) + 1
+        if now < self._due.get(why, -math.inf):
+            return
+        client = (scope.get("client") or ("unknown",))[0]
+        logger.warning("refused %d (%s), the last from %s", self._counts[why], why, client)
+        self._counts[why], self._due[why] = 0, now + _LOG_EVERY_S

@@ -1,0 +1,1 @@
+"""The WebSocket stream: what is new, pushed to everyone who follows, in order and resumable."""

@@ -1,0 +1,183 @@
+"""Who sits where in a game that is watched, and with which weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rookery.algorithms.networks import Network
+from rookery.bus import Bus
+from rookery.checkpoints.checkpoint import (
+    Checkpoint,
+    acting_arrays,
+    checkpoint_name,
+    critic_arrays,
+    load_checkpoint,
+)
+from rookery.checkpoints.policies import PolicyManifest, load_policy, newest_of
+from rookery.checkpoints.store import open_store
+from rookery.config.models import RunConfig
+from rookery.control.allow import player_refused
+from rookery.control.home import Home
+from rookery.control.run_state import RunState
+from rookery.errors import Forbidden, InputError, MessageError, UnknownName
+from rookery.evaluation.episodes import usual_player
+from rookery.messages import CRITIC_KEY, MODEL_UPDATES
+from rookery.messages.frame import Arrays
+from rookery.messages.weights import Weights, decode_weights
+from rookery.players import DeferredPlayer, Player
+from rookery.players.factory import make_player
+from rookery.players.names import PlayerName
+from rookery.players.policy import PolicyPlayer
+from rookery.players.seat_map import Seating
+from rookery.spaces import SeatSpec
+from rookery.viewing import NEWEST, Watch
+
+OWN = "policy"  # in `Watch.players`: the policy of the run that learns in that seat
+
+
+@dataclass(frozen=True)
+class Sitter:
+    """One player in its seat; `network` and `arrays` where its thoughts can be read."""
+
+    name: str
+    player: Player | DeferredPlayer
+    network: Network | None = None
+    arrays: Arrays | None = None
+
+    def close(self) -> None:
+        if hasattr(self.player, "close"):
+            self.player.close()
+
+
+@dataclass(frozen=True)
+class _Weights:
+    name: str
+    env_steps: int
+    arrays: Arrays
+
+
+class Sitting:
+    """Seats players as a `Watch` asks for, anew for each episode: newer weights come along."""
+
+    def __init__(self, home: Home, state: RunState, watch: Watch) -> None:
+        self._home, self._state, self._watch = home, state, watch
+        self._files = home.files_of(state)
+        self.config: RunConfig = self._files.config
+        self.spec = self._files.spec
+        self._seating = Seating.of(self.config, self.spec)
+        for seat, text in watch.players.items():
+            if seat not in self.spec.seats:
+                raise UnknownName("seat", seat, self.spec.seats)
+            if text != OWN and (why := player_refused(text, home.settings.allow)):
+                raise Forbidden(why)
+        self._fixed: dict[str, Sitter] = {}  # by seat: those whose weights never change
+        self._bus: Bus | None = None
+        self.weights, self.env_steps = watch.weights, 0  # of the episode
+
+    def seat_all(self) -> dict[str, Sitter]:
+        """Everyone, for an episode that begins."""
+        seats = enumerate(self.spec.seats.items())
+        return {seat: self._seat(number, seat, spec) for number, (seat, spec) in seats}
+
+    def choices(self) -> list[str]:
+        """What `weights` could be: newest first."""
+        checkpoints = open_store(self._files.checkpoints).names()
+        found = [NEWEST, *reversed(checkpoints)]
+        if checkpoints and self._seating.has_league:
+            league = newest_of(self._files).manifest.league
+            pools = [(p, league.league.pool(p)) for p in self.config.learning] if league else []
+            found += [f"{p}@{each.number}" for p, pool in pools for each in reversed(pool)]
+        return found
+
+    def close(self) -> None:
+        for sitter in self._fixed.values():
+            sitter.close()
+        if self._bus is not None:
+            self._bus.close()
+
+    # --- one seat --------------------------------------------------------------------------------
+
+    def _seat(self, number: int, seat: str, spec: SeatSpec) -> Sitter:
+        if seat in self._fixed:
+            return self._fixed[seat]
+        text = self._watch.players.get(seat, OWN)
+        if text == OWN:
+            text = usual_player(self._seating, number, seat)
+        name = PlayerName.parse(text)
+        if name.kind == "policy" and name.name in self._seating.spaces:
+            return self._own(name.name)
+        if name.kind == "league":
+            raise InputError(
+                f"{text} is drawn anew for each game: name one snapshot, like main@340"
+            )
+        if name.kind in ("policy", "snapshot"):
+            found = self._frozen(name, seat, spec)
+        else:
+            found = Sitter(name.text, make_player(name, spec, self.spec.id))
+        self._fixed[seat] = found
+        return found
+
+    def _frozen(self, name: PlayerName, seat: str, spec: SeatSpec) -> Sitter:
+        """Of this run by its policy's name, or of another run."""
+        run, number = (name.name, None) if name.kind == "policy" else name.snapshot
+        if run in self._seating.spaces:
+            frozen = load_policy(self._files, number, run)
+        else:
+            frozen = load_policy(self._home.find_files(run), number)
+        frozen.check_plays(seat, spec)
+        return self._policy(name.name, frozen.network, frozen.arrays)
+
+    def _own(self, policy: str) -> Sitter:
+        network = Network(self._seating.spaces[policy], self.config.all_policies[policy].network)
+        weights = self._find(policy, network)
+        self.weights, self.env_steps = weights.name, weights.env_steps  # the last seat's
+        return self._policy(weights.name, network, weights.arrays)
+
+    def _policy(self, name: str, network: Network, arrays: Arrays) -> Sitter:
+        player = PolicyPlayer(network, greedy=not self._watch.sampled)
+        return Sitter(name, player, network, arrays)
+
+    # --- the run's own weights -------------------------------------------------------------------
+
+    def _find(self, policy: str, network: Network) -> _Weights:
+        wanted, run = self._watch.weights, self._state.id
+        owner, number = PlayerName.parse(wanted).snapshot if "@" in wanted else ("", 0)
+        if owner and owner not in (run, *self._seating.spaces):
+            raise InputError(f"weights {wanted} are of another run: name a version of {run}")
+        if owner in (run, policy):
+            frozen = load_policy(self._files, number, policy)
+            return _Weights(f"{policy}@{number}", frozen.env_steps, frozen.arrays)
+        if owner or wanted == NEWEST:  # the other policies of a snapshot's run are as they are now
+            return self._newest(policy, network)
+        store = open_store(self._files.checkpoints)
+        if wanted not in (known := store.names()):
+            raise UnknownName("checkpoint", wanted, known, "the oldest ones are removed in time")
+        return _kept(load_checkpoint(store, wanted, PolicyManifest), policy, network)
+
+    def _newest(self, policy: str, network: Network) -> _Weights:
+        """What the learner published last, with the critic of at most a second before; the newest
+        checkpoint where that is as new, as it is after the end: its critic is of the same update.
+        """
+        if self._bus is None:
+            self._bus = self._home.read_run_bus(self._state)
+        found = self._published(policy)
+        kept = open_store(self._files.checkpoints).names()
+        if found is None or (kept and kept[-1] >= checkpoint_name(found.header.version)):
+            return _kept(newest_of(self._files), policy, network)
+        critic = self._published(CRITIC_KEY + policy)
+        header, arrays = found.header, {**found.arrays, **(critic.arrays if critic else {})}
+        return _Weights(f"{policy}@{header.version.number}", header.env_steps, arrays)
+
+    def _published(self, key: str) -> Weights | None:
+        record = self._bus.newest(MODEL_UPDATES, key) if self._bus is not None else None
+        try:
+            return decode_weights(record.payload) if record is not None else None
+        except MessageError:
+            return None  # damaged: the newest checkpoint will do
+
+
+def _kept(checkpoint: Checkpoint[PolicyManifest], policy: str, network: Network) -> _Weights:
+    acting = acting_arrays(network, checkpoint.arrays, policy)
+    critic = critic_arrays(network, checkpoint.arrays, policy)
+    manifest = checkpoint.manifest
+    return _Weights(f"{policy}@{manifest.number}", manifest.ledger.trained, {**acting, **critic})

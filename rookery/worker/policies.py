@@ -1,0 +1,98 @@
+"""What a run's seats mean for its policies: their networks, and the shape of their fragments.
+
+Actor and learner both need these, and neither knows the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from rookery.algorithms.networks import Network
+from rookery.algorithms.policies import PolicySetup
+from rookery.config.models import RunConfig
+from rookery.errors import ConfigError
+from rookery.players.seat_map import Seating
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The shape of a policy's fragments."""
+
+    rows: int  # T
+    slots: int
+    seats: tuple[int, ...]  # numbers of the seats that the policy may hold
+    together: bool  # all seats act at every step: a lane per seat
+
+    @property
+    def lanes(self) -> int:
+        return self.slots * (len(self.seats) if self.together else 1)
+
+    @property
+    def env_steps(self) -> int:
+        """How many environment steps fit: held steps and edges take two rows a seat.
+
+        Where seats take turns, a truncated game takes a row more for each seat but one: a rollout
+        that meets one ends earlier.
+        """
+        return self.rows - 2 * (1 if self.together else max(1, len(self.seats)))
+
+    def lane(self, slot: np.ndarray, seat: np.ndarray) -> np.ndarray:
+        if not self.together:
+            return slot
+        return slot * len(self.seats) + np.searchsorted(self.seats, seat)
+
+
+def networks(config: RunConfig, seating: Seating) -> dict[str, Network]:
+    """Every policy's network, over the spaces of its seats."""
+    return {
+        name: Network(seating.spaces[name], policy.network)
+        for name, policy in config.all_policies.items()
+    }
+
+
+def layouts(config: RunConfig, seating: Seating) -> dict[str, Layout]:
+    """The shape of each learning policy's fragments."""
+    spec, actors = seating.spec, config.actors
+    found = {
+        policy: Layout(
+            actors.rollout_steps, actors.envs_per_actor, seating.live[policy], spec.simultaneous
+        )
+        for policy in config.learning
+    }
+    if is_solo(seating):
+        return found
+    if env_steps(found) < 1:
+        raise ConfigError(
+            f"actors.rollout_steps={actors.rollout_steps} is too few for {len(spec.seats)} seats: "
+            f"a fragment needs more than {2 * len(spec.seats)} rows"
+        )
+    return found
+
+
+def env_steps(found: Mapping[str, Layout]) -> int:
+    """Environment steps of a rollout: what fits every policy."""
+    return min(layout.env_steps for layout in found.values())
+
+
+def policy_setups(config: RunConfig, seating: Seating) -> dict[str, PolicySetup]:
+    """How each policy is trained; for those that only act, what they begin with."""
+    lanes = {p: layout.lanes for p, layout in layouts(config, seating).items()}
+    nets = networks(config, seating)
+    return {
+        name: PolicySetup(
+            name,
+            nets[name],
+            policy.algorithm,
+            lanes.get(name, 1) * config.learner.fragments_per_batch,
+            policy.trains_encoder,
+        )
+        for name, policy in config.all_policies.items()
+    }
+
+
+def is_solo(seating: Seating) -> bool:
+    """One seat with a policy that learns: the plain case, with a plain rollout."""
+    return len(seating.spec.seats) == 1 and len(seating.map.options) == 1 and len(seating.live) == 1

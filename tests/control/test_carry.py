@@ -1,0 +1,49 @@
+"""Carrying a run: what Ctrl-C does, whatever it interrupts."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from rookery.bus import Outgoing
+from rookery.config.reading import build
+from rookery.control import carry as runner
+from rookery.control.home import Home
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+def test_ctrl_c_in_the_middle_of_a_write_to_the_log_stops_the_run(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The handler runs inside whatever it interrupts, so it must not want the log itself."""
+    config = build(
+        {"environment": {"id": "CartPole-v1"}, "launcher": "inline", "stop": {"minutes": 0.5}}
+    )
+    run = runner.create_run(home, config)
+    publish = home.control.publish
+    pressed, writing, again = False, False, False
+
+    def interrupted(messages: Sequence[Outgoing]) -> list[int]:
+        nonlocal pressed, writing, again
+        again, writing = again or writing, True
+        if not pressed:
+            pressed = True
+            signal.raise_signal(signal.SIGINT)
+        offsets = publish(messages)
+        writing = False
+        return offsets
+
+    def begin(state: object, metrics: object, trouble: str | None) -> None:
+        if home.control.publish == publish:  # the run goes on: the next write is interrupted
+            monkeypatch.setattr(home.control, "publish", interrupted)
+
+    state = runner.carry(home, run, begin)
+    assert not again, "the handler wrote to the log while the log was being written"
+    assert state is not None and state.status == "stopped" and state.reason == "asked to stop"

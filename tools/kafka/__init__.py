@@ -1,0 +1,1 @@
+"""A Kafka broker to develop and test with: `make kafka`, and the fixtures of the tests."""
