@@ -18,8 +18,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rookery.config.models import Draw, RunConfig
-from rookery.envs.names import GYMNAX, PGX
-from rookery.envs.pettingzoo.names import PREFIX as PETTINGZOO
+from rookery.envs.family import FAMILIES
 from rookery.errors import InputError
 from rookery.players.names import PlayerName
 
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 _Kind = Literal["code", "binaries", "files", "hosts"]
 _NOUN = {"code": "code", "binaries": "a program", "files": "a file", "hosts": "a host"}
-_LIBRARIES = (GYMNAX, PGX, PETTINGZOO)  # their ids are looked up in a list, never imported
 _ADDRESS = re.compile(  # nothing that two readers could take for two different hosts
     r"(?:https?|wss?|tcp|grpc)://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]+)?(?:[/?#][!-\[\]-~]*)?"
 )
@@ -95,10 +93,10 @@ def _refusals(config: RunConfig, allow: Allow) -> Iterator[str]:
 
 def _is_code(environment_id: str) -> bool:
     """Whether making the environment imports what its id says, as envs/registry.py reads it."""
-    for prefix in _LIBRARIES:
-        if environment_id.startswith(prefix):
-            return ":" in environment_id.removeprefix(prefix)
-    return ":" in environment_id
+    prefix, colon, rest = environment_id.partition(":")
+    if f"{prefix}:" in FAMILIES:  # their ids are looked up in a list, never imported
+        return ":" in rest
+    return bool(colon)
 
 
 # --- players -------------------------------------------------------------------------------------

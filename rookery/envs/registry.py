@@ -14,40 +14,23 @@ This module imports no environment library until a name asks for it.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from rookery.envs import NO_OPTIONS, Options
 from rookery.envs.failures import first_line
-from rookery.envs.names import (
-    GYMNAX,
-    PGX,
-    VERSION,
-    EnvironmentInfo,
-    gymnasium_infos,
-    gymnax_ids,
-    newest,
-    pettingzoo_infos,
-    pgx_ids,
-    pgx_infos,
-)
-from rookery.envs.pettingzoo.names import PREFIX as PETTINGZOO
-from rookery.envs.pettingzoo.names import check_pettingzoo, pettingzoo_ids
-from rookery.errors import InputError, MissingExtra, UnknownName, nearest_names
+from rookery.envs.family import FAMILIES, EnvironmentInfo, Factory, Family, find_family, load_family
+from rookery.errors import InputError, nearest_names
 from rookery.spaces import EnvironmentSpec
 
 if TYPE_CHECKING:
     from rookery.envs import BatchedEnvironment, CompiledEnvironment
 
-_HINT = "run `rookery envs` to list them"
-
-_registered: dict[str, Callable[..., Any]] = {}
+_registered: dict[str, Factory] = {}
 
 
-def register(id: str, factory: Callable[..., Any]) -> None:
+def register(id: str, factory: Factory) -> None:
     """Give a factory of environments, of any kind that can be named, an id in this process."""
     if not id or not callable(factory):
         raise InputError(f"register needs an id and something callable, not {id!r}, {factory!r}")
@@ -56,55 +39,31 @@ def register(id: str, factory: Callable[..., Any]) -> None:
 
 def describe(id: str, kwargs: Options = NO_OPTIONS) -> EnvironmentSpec:
     """The environment's seats and spaces, read from one copy that is closed again."""
-    factory = _factory(id)
-    kind = _kind(id, factory, kwargs)
-    if kind == "pettingzoo":
-        from rookery.envs.pettingzoo.probe import probe as probe_game
-
-        return probe_game(id, kwargs, factory).spec
-    if kind == "gymnasium":
-        from rookery.envs.gymnasium.probe import probe
-
-        return probe(id, kwargs, factory).spec
-    return kind.spec
+    family, factory = _find(id, kwargs)
+    return family.describe(id, kwargs, factory)
 
 
 def make(id: str, slots: int, kwargs: Options = NO_OPTIONS) -> BatchedEnvironment:
     """The environment with that many slots, to be stepped from Python."""
-    factory = _factory(id)
-    kind = _kind(id, factory, kwargs)
-    if kind == "pettingzoo":
-        from rookery.envs.pettingzoo.environment import PettingZooEnvironment
-
-        return PettingZooEnvironment(id, slots, kwargs, factory)
-    if kind == "gymnasium":
-        from rookery.envs.gymnasium.environment import GymnasiumEnvironment
-
-        return GymnasiumEnvironment(id, slots, kwargs, factory)
-    from rookery.envs.jax.environment import SteppedCompiled
-
-    return SteppedCompiled(kind, slots)
+    family, factory = _find(id, kwargs)
+    return family.make(id, slots, kwargs, factory)
 
 
 def make_compiled(id: str, kwargs: Options = NO_OPTIONS) -> CompiledEnvironment:
     """The pure functions of a JAX-native environment."""
-    kind = _kind(id, _factory(id), kwargs)
-    if isinstance(kind, str):
+    family, factory = _find(id, kwargs)
+    found = family.compiled(id, kwargs, factory)
+    if found is None:
         raise InputError(
-            f"environment {id} is not JAX-native; those begin with {GYMNAX!r} or {PGX!r}"
+            f"environment {id} is not JAX-native; those begin with 'gymnax:' or 'pgx:'"
         )
-    return kind
+    return found
 
 
 def search(text: str = "") -> list[EnvironmentInfo]:
     """Environments whose id or description contains the text, newest versions only."""
-    found = [
-        *(EnvironmentInfo(id, "registered", "registered in this process") for id in _registered),
-        *gymnasium_infos(),
-        *(EnvironmentInfo(id, "gymnax", "JAX-native") for id in gymnax_ids()),
-        *pgx_infos(),
-        *pettingzoo_infos(),
-    ]
+    own = [EnvironmentInfo(id, "registered", "registered in this process") for id in _registered]
+    found = [*own, *(info for prefix in FAMILIES for info in load_family(prefix).infos())]
     wanted = text.lower()
     return [
         info for info in found if wanted in info.id.lower() or wanted in info.description.lower()
@@ -114,81 +73,35 @@ def search(text: str = "") -> list[EnvironmentInfo]:
 # --- what an id stands for ---------------------------------------------------------------------
 
 
-def _factory(id: str) -> Callable[..., Any] | None:
-    """The user's own factory behind an id; None for a library's id that exists."""
-    if id in _registered:
-        return _registered[id]
-    if id.startswith(GYMNAX):
-        _check_gymnax(id)
-        return None
-    if id.startswith(PGX):
-        _check_pgx(id)
-        return None
-    if id.startswith(PETTINGZOO):
-        check_pettingzoo(id)
-        return None
-    module, colon, name = id.partition(":")
-    if colon:
-        return _import_factory(module, name)
-    _check_gymnasium(id)
-    return None
+def _find(id: str, kwargs: Options) -> tuple[Family, Factory | None]:
+    """The family of an id that exists, and the user's own factory if it is one."""
+    factory = _registered.get(id)
+    if factory is None and (family := find_family(id)) is not None:
+        family.check(id, lambda: [info.id for info in search()])
+        return family, None
+    if factory is None:
+        module, _, name = id.partition(":")
+        factory = _import_factory(module, name)
+    return _family_of(id, factory, kwargs), factory
 
 
-_Kind = Literal["gymnasium", "pettingzoo"]
-
-
-def _kind(
-    id: str, factory: Callable[..., Any] | None, kwargs: Options
-) -> CompiledEnvironment | _Kind:
-    """The JAX-native environment behind an id, or the library that the id belongs to."""
-    if factory is not None:
-        return _made_kind(id, factory, kwargs)
-    if id.startswith(GYMNAX):
-        from rookery.envs.jax.gymnax import GymnaxEnvironment
-
-        return GymnaxEnvironment(id, kwargs)
-    if id.startswith(PGX):
-        from rookery.envs.jax.pgx import PgxEnvironment
-
-        return PgxEnvironment(id, kwargs)
-    return "pettingzoo" if id.startswith(PETTINGZOO) else "gymnasium"
-
-
-def _made_kind(
-    id: str, factory: Callable[..., Any], kwargs: Options
-) -> CompiledEnvironment | _Kind:
-    """What a user's factory makes; asked of the class where there is one, else of a copy."""
-    import gymnasium
-
-    if isinstance(factory, type):
-        if issubclass(factory, gymnasium.Env):
-            return "gymnasium"
-        if issubclass(factory, _game_types()):
-            return "pettingzoo"
+def _family_of(id: str, factory: Factory, kwargs: Options) -> Family:
+    """Whose kind a user's factory makes; asked of the class where there is one, else of a copy."""
     from rookery.envs.gymnasium.make import call_factory
+    from rookery.envs.jax.families import OWN
 
-    made = call_factory(id, factory, kwargs)
-    if isinstance(made, _game_types()):
-        made.close()
-        return "pettingzoo"
-    spec = getattr(made, "spec", None)
-    if not isinstance(spec, EnvironmentSpec) or not spec.compiled:
-        if isinstance(made, gymnasium.Env):
+    families = [OWN, *map(load_family, FAMILIES)]
+    made: Any = factory
+    owner = next((f for f in families if isinstance(made, type) and f.owns(made)), None)
+    if owner is None:
+        made = call_factory(id, factory, kwargs)
+        owner = next((f for f in families if f.owns(made)), load_family(""))
+        if owner is not OWN and hasattr(made, "close"):
             made.close()
-        return "gymnasium"
-    from rookery.envs.jax.environment import register_pytrees
-
-    register_pytrees()
-    return made  # type: ignore[no-any-return]
+    return owner
 
 
-def _game_types() -> tuple[type[Any], ...]:
-    """PettingZoo's two classes; none while nobody has imported it, as whoever has a game has."""
-    pettingzoo = sys.modules.get("pettingzoo")
-    return () if pettingzoo is None else (pettingzoo.AECEnv, pettingzoo.ParallelEnv)
-
-
-def _import_factory(module: str, name: str) -> Callable[..., Any]:
+def _import_factory(module: str, name: str) -> Factory:
     """`module:Class`, with the current directory importable."""
     if not module or not name:
         raise InputError(f"environment {module}:{name}: write your own as module:Class")
@@ -223,44 +136,3 @@ def _import_factory(module: str, name: str) -> Callable[..., Any]:
             "not a class of environments or a function that makes one"
         )
     return factory  # type: ignore[no-any-return]
-
-
-def _check_pgx(id: str) -> None:
-    known = pgx_ids()
-    if not known:
-        raise MissingExtra(f"environment {id}", "games")
-    if id not in known:
-        raise UnknownName("environment", id, known, _HINT)
-
-
-def _check_gymnax(id: str) -> None:
-    known = gymnax_ids()
-    if not known:
-        raise MissingExtra(f"environment {id}", "gymnax")
-    if id not in known and not _registered_with_gymnax(id):
-        raise UnknownName("environment", id, known, _HINT)
-
-
-def _registered_with_gymnax(id: str) -> bool:
-    """Whether a user gave Gymnax that name at run time."""
-    gymnax = sys.modules.get("gymnax")
-    return gymnax is not None and id.removeprefix(GYMNAX) in gymnax.registered_envs
-
-
-def _check_gymnasium(id: str) -> None:
-    import gymnasium
-
-    if id in gymnasium.registry:
-        return
-    if importlib.util.find_spec("ale_py") is not None:
-        # Atari's ids exist once its package is imported.
-        gymnasium.register_envs(importlib.import_module("ale_py"))
-        if id in gymnasium.registry:
-            return
-    elif id.startswith("ALE/"):
-        raise MissingExtra(f"environment {id}", "atari")
-    current = newest(gymnasium.registry)
-    base = VERSION.sub("", id).lower()
-    same = [known for known in current if VERSION.sub("", known).lower() == base]
-    others = [*gymnax_ids(), *pgx_ids(), *pettingzoo_ids()]
-    raise UnknownName("environment", id, same or [*_registered, *current, *others], _HINT)

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,9 +26,9 @@ from rookery.actor.build import make_rollout
 from rookery.actor.experience import Experience, Played
 from rookery.actor.loop import Admitted
 from rookery.algorithms.networks import Network
+from rookery.checkpoints.policies import RunFiles
 from rookery.config.models import RunConfig
 from rookery.config.reading import validate
-from rookery.control.home import Home
 from rookery.envs import SeatView
 from rookery.envs.registry import describe, register
 from rookery.errors import InputError
@@ -39,6 +38,7 @@ from rookery.messages.frame import Arrays
 from rookery.players import PlayerAnswer, Question
 from rookery.players.seat_map import Seating, SeatMap
 from rookery.spaces import EnvironmentSpec
+from rookery.worker.context import RunContext
 
 DWINDLING = "rookery.testing.games:DwindlingGame"
 COMING = "rookery.testing.games:ComingAndGoing"
@@ -432,7 +432,7 @@ class Case:
     slots: int = 3
     fragments: int = 4
     seed: int = 0
-    late: bool = False  # script:random takes its time
+    deferred: bool = False  # script:random takes its time
     forgets: bool = False  # the league drops its oldest snapshots
     kwargs: dict[str, Any] = field(default_factory=dict)
 
@@ -553,11 +553,11 @@ class Play:
         self.seating = seating or made
         self.spec: EnvironmentSpec = self.seating.spec
         self.weights = Weights(self.config, self.seating)
-        nowhere = Home(Path("nowhere"))
+        nowhere = RunFiles("r1", self.config, self.spec, "file:nowhere", "file:nowhere")
+        nobody: Any = None  # neither a bus nor a log is needed to play
+        context = RunContext(nowhere, self.seating, *[nobody] * 7)
         actor = ActorId(0, 0)
-        self.rollout: Any = make_rollout(
-            self.config, self.seating, nowhere, "r1", actor, lambda doing: None
-        )
+        self.rollout: Any = make_rollout(context, actor, lambda doing: None)
         self.played: list[Played] = []
         self.deferred: list[LateRandom] = []
         self._sitting: list[Any] = []
@@ -759,7 +759,7 @@ def cases(draw: Any) -> Case:
         slots=draw(st.integers(1, 3)),
         fragments=draw(st.integers(2, 6)),
         seed=draw(st.integers(0, 2**16)),
-        late=draw(st.booleans()) and game in ("test-chances", "test-crowd"),
+        deferred=draw(st.booleans()) and game in ("test-chances", "test-crowd"),
         forgets=draw(st.booleans()),
     )
 

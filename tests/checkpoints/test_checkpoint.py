@@ -87,7 +87,8 @@ def test_names_order_by_generation_then_number(store: FileStore) -> None:
 
 
 def test_only_the_newest_are_kept_and_the_oldest_kept_position_is_told(store: FileStore) -> None:
-    told = [save_checkpoint(store, example(n, 10 * n), keep=2) for n in range(1, 5)]
+    kept = [save_checkpoint(store, example(n, 10 * n), keep=2) for n in range(1, 5)]
+    told = [manifest and manifest.position for manifest in kept]
     assert store.names() == ["000001-0000000003", "000001-0000000004"]
     assert told == [(10,), (10,), (20,), (30,)]
 
@@ -95,7 +96,8 @@ def test_only_the_newest_are_kept_and_the_oldest_kept_position_is_told(store: Fi
 def test_a_damaged_old_checkpoint_does_not_hold_experience_back(store: FileStore) -> None:
     save_checkpoint(store, example(1, 10), keep=3)
     (store.root / example(1).name / MANIFEST).write_bytes(b"{")
-    assert save_checkpoint(store, example(2, 20), keep=3) == (20,)
+    kept = save_checkpoint(store, example(2, 20), keep=3)
+    assert kept is not None and kept.position == (20,)
 
 
 # --- damage --------------------------------------------------------------------------------------

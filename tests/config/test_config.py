@@ -30,7 +30,7 @@ from rookery.config.reading import (
 from rookery.config.tuned import _TABLES, tuned_defaults
 from rookery.errors import ConfigError, UnknownName
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 ENV = {"environment": {"id": "CartPole-v1"}}
 OTHER = {"environment": {"id": "my.module:World"}}
 

@@ -10,7 +10,8 @@ import pytest
 
 from rookery.bus import Outgoing
 from rookery.config.reading import build
-from rookery.control import carry as runner
+from rookery.control.carry import carry
+from rookery.control.create import create_run
 from rookery.control.home import Home
 
 
@@ -26,7 +27,7 @@ def test_ctrl_c_in_the_middle_of_a_write_to_the_log_stops_the_run(
     config = build(
         {"environment": {"id": "CartPole-v1"}, "launcher": "inline", "stop": {"minutes": 0.5}}
     )
-    run = runner.create_run(home, config)
+    run = create_run(home, config)
     publish = home.control.publish
     pressed, writing, again = False, False, False
 
@@ -44,6 +45,6 @@ def test_ctrl_c_in_the_middle_of_a_write_to_the_log_stops_the_run(
         if home.control.publish == publish:  # the run goes on: the next write is interrupted
             monkeypatch.setattr(home.control, "publish", interrupted)
 
-    state = runner.carry(home, run, begin)
+    state = carry(home, run, begin)
     assert not again, "the handler wrote to the log while the log was being written"
     assert state is not None and state.status == "stopped" and state.reason == "asked to stop"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rookery.config.models import RunConfig
 from rookery.config.reading import build
 from rookery.control.fleet import Fleet
 from rookery.control.home import Home
@@ -73,7 +74,7 @@ class Yard:
     def new_fleet(self) -> Fleet:
         """As after a start of the server."""
 
-        def launcher(home: Home, run: str) -> PretendLauncher:
+        def launcher(run: str, config: RunConfig) -> PretendLauncher:
             return self.launchers.setdefault(run, PretendLauncher())
 
         self.launchers.clear()

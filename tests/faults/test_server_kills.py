@@ -81,7 +81,7 @@ def send_and_kill(
 ) -> None:
     """The command is appended before the kill; whether anybody heard the answer is left to luck."""
     try:
-        httpx2.transport(
+        httpx2.post(
             f"{server.url}/api/v1/runs/{run}/{action}",
             json=body,
             headers=server.headers,

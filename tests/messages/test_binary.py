@@ -24,7 +24,7 @@ from rookery.messages.fragment import (
     decode_fragment,
     encode_fragment,
 )
-from rookery.messages.frame import DTYPES
+from rookery.messages.frame import ALIGN, DTYPES, FRAGMENT, MAX_ARRAYS, WEIGHTS
 from rookery.messages.weights import Weights, WeightsHeader, decode_weights, encode_weights
 
 PREFIX = struct.Struct("<4sBBxxII")
@@ -182,7 +182,7 @@ def test_decoding_copies_nothing_and_its_arrays_cannot_be_written() -> None:
     for name, array in arrays_of(back).items():
         assert np.shares_memory(array, buffer), name
         assert not array.flags.writeable, name
-        assert (array.ctypes.data - buffer.ctypes.data) % codec.ALIGN == 0, name
+        assert (array.ctypes.data - buffer.ctypes.data) % ALIGN == 0, name
 
 
 # --- bytes from anywhere ------------------------------------------------------------------------
@@ -271,10 +271,10 @@ def forge(change: Any) -> bytes:
     header = msgspec.msgpack.encode(frame)
     chunks, offset = [], PREFIX.size + len(header)
     for _, array in codec._named_arrays(example()):
-        padding = -offset % codec.ALIGN
+        padding = -offset % ALIGN
         chunks += [bytes(padding), array.tobytes()]
         offset += padding + array.nbytes
-    return seal(codec.FRAGMENT, header, b"".join(chunks))
+    return seal(FRAGMENT, header, b"".join(chunks))
 
 
 def entry(frame: dict[str, Any], name: str) -> list[Any]:
@@ -308,7 +308,7 @@ HOSTILE = {
     "array missing": (lambda f: f["arrays"].pop(), None),
     "too many arrays": (
         lambda f: f.update(arrays=f["arrays"] * 200),
-        f"over {codec.MAX_ARRAYS}",
+        f"over {MAX_ARRAYS}",
     ),
     "reward of the wrong type": (put("reward", 1, "int32"), "not float32"),
     "valid of the wrong type": (put("valid", 1, "uint8"), "not bool"),
@@ -359,11 +359,11 @@ def test_an_array_named_twice_is_a_message_error() -> None:
     header = msgspec.msgpack.encode(frame)
     body, offset = b"", PREFIX.size + len(header)
     for _, array in arrays:
-        padding = -offset % codec.ALIGN
+        padding = -offset % ALIGN
         body += bytes(padding) + array.tobytes()
         offset += padding + array.nbytes
     with pytest.raises(MessageError, match="twice"):
-        decode_fragment(seal(codec.FRAGMENT, header, body))
+        decode_fragment(seal(FRAGMENT, header, body))
 
 
 def test_another_schema_version_is_refused_by_its_number() -> None:
@@ -405,7 +405,7 @@ def test_hostile_safetensors_are_a_message_error_and_allocate_nothing(table: byt
     tracemalloc.start()
     try:
         with pytest.raises(MessageError):
-            decode_weights(seal(codec.WEIGHTS, header, body))
+            decode_weights(seal(WEIGHTS, header, body))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

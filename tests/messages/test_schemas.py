@@ -12,7 +12,7 @@ import pytest
 from rookery.control.bus_topics import TOPICS
 from rookery.messages import JsonMessage
 
-SCHEMAS = Path(__file__).resolve().parents[1] / "docs" / "schemas"
+SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schemas"
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """The jars of a Kafka server, from Maven Central into the user's cache.
 
-`kafka_jars.txt` pins each jar and its SHA-256; nothing else is ever kept. ROOKERY_MAVEN names
+`jars.txt` pins each jar and its SHA-256; nothing else is ever kept. ROOKERY_MAVEN names
 another repository, and the usual proxy variables are followed.
 """
 
@@ -20,7 +20,7 @@ from rookery.errors import InputError, UnknownName
 
 KAFKA_VERSION = "4.3.1"
 MAVEN_CENTRAL = "https://repo1.maven.org/maven2"
-TABLE = Path(__file__).with_name("kafka_jars.txt")
+TABLE = Path(__file__).with_name("jars.txt")
 AT_ONCE = 8
 TRIES = 3
 TIMEOUT_S = 30.0

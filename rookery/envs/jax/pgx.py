@@ -20,7 +20,7 @@ from rookery.envs import NO_OPTIONS, CompiledStep, Options, Picture
 from rookery.envs.failures import first_line
 from rookery.envs.gymnasium.make import check_options
 from rookery.envs.jax.environment import register_pytrees, template_type
-from rookery.envs.names import pgx_ids
+from rookery.envs.jax.families import pgx_ids
 from rookery.envs.observation_spaces import read_space, travel_dtype
 from rookery.errors import InputError, MissingExtra, UnknownName
 from rookery.spaces import Categorical, EnvironmentSpec, Leaf, SeatSpec

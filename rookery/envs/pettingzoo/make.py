@@ -14,7 +14,7 @@ from typing import Any
 
 from rookery.envs import Options
 from rookery.envs.gymnasium.make import check_options, telling_what_is_wrong
-from rookery.envs.pettingzoo.names import check_pettingzoo, module_of
+from rookery.envs.pettingzoo.family import PETTINGZOO, module_of
 from rookery.errors import InputError
 
 
@@ -44,7 +44,7 @@ def is_game(made: Any) -> bool:
 
 def _creator(id: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """What makes the named environment, and what tells its options: wrappers hide them."""
-    check_pettingzoo(id)
+    PETTINGZOO.check(id)
     with warnings.catch_warnings():
         # Each versioned module tells people to use PettingZoo's registry, which is of no use here:
         # its names say less, and it holds no game of MPE2.

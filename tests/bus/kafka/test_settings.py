@@ -13,7 +13,7 @@ from rookery.config.models import KafkaBusConfig
 from rookery.config.reading import validate
 from rookery.errors import ConfigError, InputError, UnknownName
 
-DOCS = Path(__file__).resolve().parents[2] / "docs" / "kafka.md"
+DOCS = Path(__file__).resolve().parents[3] / "docs" / "kafka.md"
 URI = "kafka://127.0.0.1:9092"
 SECRET = "hunter2-castle"
 

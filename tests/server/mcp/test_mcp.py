@@ -67,7 +67,7 @@ from rookery.spaces import spec_to_json
 
 pytestmark = pytest.mark.anyio
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 DOCS = ROOT / "docs" / "mcp.md"
 RUN = "cartpole-aaaaa"
 ADMIN = Token("00000001", "admin", "ann")
