@@ -9,7 +9,18 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from rookery.config.kinds import LAUNCHERS
 
 _LIVE: dict[str, Any] = {"live": True}
 
@@ -301,6 +312,18 @@ class ReplayConfig(_Part):
     start: tuple[int, ...] = Field(default=(), description="offsets; empty: from the oldest kept")
 
 
+def _is_launcher(name: str) -> str:
+    if name not in LAUNCHERS:
+        known = " or ".join(repr(known) for known in LAUNCHERS)
+        raise PydanticCustomError("literal_error", f"Input should be {known}")
+    return name
+
+
+LauncherName = Annotated[
+    str, AfterValidator(_is_launcher), WithJsonSchema({"type": "string", "enum": [*LAUNCHERS]})
+]
+
+
 class RunConfig(_Part):
     """Everything that a run is."""
 
@@ -323,7 +346,7 @@ class RunConfig(_Part):
     stop: StopConfig = StopConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     bus: BusConfig = SqliteBusConfig()
-    launcher: Literal["local", "inline"] = "local"
+    launcher: LauncherName = "local"
     restarts: RestartConfig = RestartConfig()
     replay: ReplayConfig = ReplayConfig()
     seed: int = Field(default=0, ge=0, lt=2**32)

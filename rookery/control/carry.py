@@ -14,7 +14,7 @@ from rookery.control.controller import Controller
 from rookery.control.create import author
 from rookery.control.home import Home
 from rookery.control.run_state import RunState
-from rookery.launchers.choose import choose_launcher
+from rookery.launchers import Launch, make_launcher
 from rookery.launchers.standby import Standby
 from rookery.messages import (
     METRICS_TRAINING,
@@ -48,11 +48,13 @@ def carry(
         if not mine:
             return None
         config = home.config(home.state(run))
-        launcher = choose_launcher(
-            config,
-            home.run_dir(run) / "logs",
-            here=lambda: open_context(home, run, seat_function),
-            standby=standby,
+        launcher = make_launcher(
+            Launch(
+                config,
+                home.run_dir(run) / "logs",
+                here=lambda: open_context(home, run, seat_function),
+                standby=standby,
+            )
         )
         controller = Controller(home, run, config, launcher, warn=_warn)
         follow = _following(controller.bus, progress)

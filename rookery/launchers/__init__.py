@@ -10,11 +10,31 @@ up, is decided above, in `control`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from rookery.config.kinds import LAUNCHERS, load_kind
+from rookery.config.models import RunConfig
 from rookery.worker import WorkerId
+from rookery.worker.context import RunContext
+
+if TYPE_CHECKING:
+    from rookery.launchers.standby import Standby
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a launcher may be made from: the run, and what its owner has at hand."""
+
+    config: RunConfig
+    logs: Path
+    here: Callable[[], RunContext] | None = None
+    """Opens the run in this very process; None in a server, whose process no environment's code may
+    enter."""
+    standby: Standby | None = None
+    niceness: int = 0  # how far workers step back behind whoever answers people
 
 
 @dataclass(frozen=True)
@@ -51,3 +71,9 @@ class Launcher(Protocol):
     def close(self) -> None:
         """End whatever still lives, at once."""
         ...
+
+
+def make_launcher(launch: Launch) -> Launcher:
+    """The one that the config names: the only place that decides, for a terminal and a server."""
+    make: Callable[[Launch], Launcher] = load_kind(LAUNCHERS, launch.config.launcher)
+    return make(launch)

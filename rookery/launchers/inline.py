@@ -10,7 +10,8 @@ from rookery import seeds
 from rookery.actor.build import Actor, build_actor
 from rookery.actor.watchdog import DeadlineWatch
 from rookery.checkpoints.checkpoint import sub_arrays
-from rookery.launchers import Observed, WorkerSpec
+from rookery.launchers import Launch, Launcher, Observed, WorkerSpec
+from rookery.launchers.local import LocalLauncher
 from rookery.learner.build import Learner, build_learner
 from rookery.learner.main import apply_orders, record_checkpoint
 from rookery.messages import ActorId, RunEnded
@@ -57,6 +58,13 @@ class InlineLauncher:
 
     def close(self) -> None:
         self._work.clear()
+
+
+def make_launcher(launch: Launch) -> Launcher:
+    """In this process where its owner allows that, else in one process of its own."""
+    if (here := launch.here) is None:
+        return LocalLauncher(launch.logs, niceness=launch.niceness)
+    return InlineLauncher(lambda spec, stopped: take_turns(here(), spec.worker, stopped))
 
 
 def take_turns(

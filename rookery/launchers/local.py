@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rookery.launchers import Observed, WorkerSpec
+from rookery.launchers import Launch, Observed, WorkerSpec
 from rookery.launchers.standby import Standby
 from rookery.worker import LIFELINE, NICENESS
 
@@ -95,3 +95,7 @@ class LocalLauncher:
 def _close_pipe(process: subprocess.Popen[bytes]) -> None:
     if process.stdin is not None:
         process.stdin.close()
+
+
+def make_launcher(launch: Launch) -> LocalLauncher:
+    return LocalLauncher(launch.logs, launch.standby, launch.niceness)

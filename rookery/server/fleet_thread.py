@@ -11,8 +11,7 @@ from rookery.config.models import RunConfig
 from rookery.control.fleet import Fleet
 from rookery.control.home import Home
 from rookery.errors import RookeryError
-from rookery.launchers import Launcher
-from rookery.launchers.choose import choose_launcher
+from rookery.launchers import Launch, Launcher, make_launcher
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +60,7 @@ class FleetThread:
             os._exit(DIED)
 
     def _launch(self, run: str, config: RunConfig) -> Launcher:
-        return choose_launcher(config, self._home.run_dir(run) / "logs", niceness=NICENESS)
+        return make_launcher(Launch(config, self._home.run_dir(run) / "logs", niceness=NICENESS))
 
     def _step(self, fleet: Fleet) -> float:
         try:

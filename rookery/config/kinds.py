@@ -1,0 +1,23 @@
+"""Names in a config, and the file that each stands for: the one line of a new kind of thing.
+
+    LAUNCHERS["ray"] = "rookery.launchers.ray:make_launcher"
+
+A name is looked up when it is used, so listing names imports nothing. Players have their list in
+`players/kinds.py`, environments in `envs/family.py`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+LAUNCHERS = {  # -> a function of `launchers.Launch`
+    "local": "rookery.launchers.local:make_launcher",
+    "inline": "rookery.launchers.inline:make_launcher",
+}
+
+
+def load_kind(table: dict[str, str], name: str) -> Any:
+    """What stands behind a name of one of these tables."""
+    module, _, attribute = table[name].partition(":")
+    return getattr(importlib.import_module(module), attribute)
