@@ -153,6 +153,11 @@ def nearest_names(name: str, known: Iterable[str], count: int = 3) -> tuple[str,
     return tuple(by_lower[low] for low in found)
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, to stand inside a message of ours."""
+    return (str(error).strip().splitlines() or ["no message"])[0].rstrip(".")
+
+
 class LearnerFenced(RookeryError):
     """Another learner took the run over: this one must not train any more."""
 

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rookery.algorithms.networks import Network
-from rookery.algorithms.optimizer import Batch
 from rookery.messages.fragment import Fragment
 from rookery.spaces import Categorical, Continuous, MultiCategorical, SeatSpec
 
 _PLAIN = ("action", "reward", "terminated", "truncated", "valid", "log_prob")
+
+
+class Batch(NamedTuple):
+    """Fragments side by side along the lane axis; a pytree. Shapes as in a fragment's."""
+
+    observation: dict[str, Any]
+    action: Any
+    reward: Any
+    terminated: Any
+    truncated: Any
+    valid: Any
+    log_prob: Any
+    mask: Any  # or None
+    order: Any  # int32, (gradient steps, ...): what goes into each, as `make_order` says
 
 
 def stack(fragments: Sequence[Fragment], order: np.ndarray) -> Batch:
@@ -48,9 +62,12 @@ def blank(network: Network, steps: int, lanes: int, order: np.ndarray) -> Batch:
     return Batch(observation, actions, numbers, flags, flags, flags, numbers, mask, order)
 
 
-def has_trained_rows(fragments: Sequence[Fragment]) -> bool:
-    """Whether there is anything to learn from; `training.trained_rows`, asked on the host."""
-    return any(bool((f.valid & ~np.isnan(f.log_prob)).any()) for f in fragments)
+def has_trained_rows(fragments: Sequence[Fragment], needs_log_prob: bool = True) -> bool:
+    """Whether there is anything to learn from; `objective.trained_rows`, asked on the host."""
+    return any(
+        bool((f.valid & ~np.isnan(f.log_prob) if needs_log_prob else f.valid).any())
+        for f in fragments
+    )
 
 
 def _action(spec: SeatSpec) -> tuple[tuple[int, ...], type]:

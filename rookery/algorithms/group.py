@@ -8,25 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from rookery.algorithms import impala, ppo
-from rookery.algorithms.batch import blank, stack
+from rookery.algorithms import algorithm_of
+from rookery.algorithms.batch import Batch, blank, has_trained_rows, stack
 from rookery.algorithms.networks import Params, Stats
-from rookery.algorithms.optimizer import (
-    Batch,
+from rookery.algorithms.optimizer import Moments, init_moments
+from rookery.algorithms.policies import PolicySetup
+from rookery.algorithms.train_state import (
     EncoderState,
-    Moments,
+    GroupState,
     TrainState,
-    init_moments,
+    Update,
     init_state,
 )
-from rookery.algorithms.policies import PolicySetup
-from rookery.algorithms.update import GroupState, Update, make_update
-from rookery.config.models import ImpalaConfig, PPOConfig, live_hyperparameters
+from rookery.algorithms.update import group_of_one, make_update
+from rookery.config.algorithm import AlgorithmConfig, live_hyperparameters
 from rookery.errors import DamagedCheckpoint
 from rookery.messages.fragment import Fragment
 from rookery.messages.frame import Arrays
-
-_ALGORITHMS: dict[str, Any] = {"ppo": ppo, "impala": impala}
 
 
 class Group:
@@ -40,13 +38,14 @@ class Group:
         rngs: Mapping[str, np.random.Generator],
     ) -> None:
         self.members = members
+        self._algorithms = {each.name: algorithm_of(each.algorithm) for each in members}
         self._steps = steps
         self._encoder = members[0].network.config.encoder
         first, _ = weights[members[0].name]
         shared = {name: first[name] for name in members[0].network.encoder_names(first)}
         self.state = GroupState(
             None if self._encoder is None else EncoderState(shared, init_moments(shared)),
-            tuple(_fresh(member, *weights[member.name]) for member in members),
+            tuple(self._fresh(member, *weights[member.name]) for member in members),
         )
         self._rngs = {member.name: rngs[member.name] for member in members}
         self._orders: dict[str, np.ndarray] = {}
@@ -60,13 +59,20 @@ class Group:
         )
 
     def make_update(self) -> Update:
-        objectives = [
-            _ALGORITHMS[m.algorithm.kind].make_objective(m.network, m.algorithm)
-            for m in self.members
-        ]
         if self._encoder is None:
-            return make_update(objectives)
+            (alone,) = self.members
+            return group_of_one(self._algorithms[alone.name].make_update(alone.network))
+        objectives = [self._algorithms[m.name].make_objective(m.network) for m in self.members]
         return make_update(objectives, [member.trains_encoder for member in self.members])
+
+    def played(self, fragments: Mapping[str, Sequence[Fragment]]) -> dict[str, Sequence[Fragment]]:
+        """The fragments of each member that has something to learn from."""
+        own = {name: fragments.get(name, ()) for name in self._algorithms}
+        return {
+            name: own[name]
+            for name, algorithm in self._algorithms.items()
+            if has_trained_rows(own[name], algorithm.needs_log_prob)
+        }
 
     def batches(self, played: Mapping[str, Sequence[Fragment]]) -> tuple[Batch, ...]:
         """A batch of each member, blank for those that did not play."""
@@ -83,14 +89,15 @@ class Group:
         """Make the next order of each member that played."""
         for member in self.members:
             if member.name in played:
-                self._orders[member.name] = _ALGORITHMS[member.algorithm.kind].make_order(
-                    member.algorithm, self._rngs[member.name], self._steps, member.lanes
+                self._orders[member.name] = self._algorithms[member.name].make_order(
+                    self._rngs[member.name], self._steps, member.lanes
                 )
 
     def begin(self, index: int, params: Params, stats: Stats) -> None:
         """Let a member begin anew with these arrays, its encoder's aside."""
         policies = list(self.state.policies)
-        policies[index] = _fresh(self.members[index], params, stats)
+        shared = {} if self.state.encoder is None else self.state.encoder.params
+        policies[index] = self._fresh(self.members[index], {**params, **shared}, stats)
         self.state = self.state._replace(policies=tuple(policies))
 
     def save(self) -> Arrays:
@@ -114,7 +121,8 @@ class Group:
             params = _named(arrays, f"{member.name}/params", state.params)
             moments = _moments(arrays, f"{member.name}/optimizer")
             stats = _named(arrays, f"{member.name}/stats", state.stats)
-            policies.append(TrainState(params, moments, stats))
+            extra = _named(arrays, f"{member.name}/extra", state.extra)
+            policies.append(TrainState(params, moments, stats, extra))
             self._orders[member.name] = np.array(arrays[f"{member.name}/learner.order"])
             rng = json.loads(arrays[f"{member.name}/learner.rng"].tobytes())
             self._rngs[member.name].bit_generator.state = rng
@@ -124,12 +132,20 @@ class Group:
             encoder = EncoderState(shared, _moments(arrays, f"encoder:{self._encoder}/optimizer"))
         self.state = GroupState(encoder, tuple(policies))
 
+    def _fresh(self, member: PolicySetup, params: Params, stats: Stats) -> TrainState:
+        """A policy's own state, without its encoder's."""
+        extra = self._algorithms[member.name].init_extra(member.network, params)
+        shared = member.network.encoder_names(params)
+        own = {name: array for name, array in params.items() if name not in shared}
+        return init_state(own, stats, extra)
+
     def _state_arrays(self) -> Arrays:
         arrays: dict[str, Any] = {}
         for i, (member, state) in enumerate(zip(self.members, self.state.policies, strict=True)):
             arrays |= _prefixed(f"{member.name}/params", self.state.params(i))
             arrays |= _prefixed(f"{member.name}/optimizer", state.optimizer._asdict())
             arrays |= _prefixed(f"{member.name}/stats", state.stats)
+            arrays |= _prefixed(f"{member.name}/extra", state.extra)
             arrays[f"{member.name}/learner.order"] = self._orders[member.name]
         if self.state.encoder is not None:
             moments = self.state.encoder.optimizer._asdict()
@@ -137,14 +153,8 @@ class Group:
         return {name: np.asarray(array) for name, array in arrays.items()}
 
 
-def _without_live(algorithm: PPOConfig | ImpalaConfig) -> PPOConfig | ImpalaConfig:
+def _without_live(algorithm: AlgorithmConfig) -> AlgorithmConfig:
     return algorithm.model_copy(update=dict.fromkeys(live_hyperparameters(algorithm), 0.0))
-
-
-def _fresh(member: PolicySetup, params: Params, stats: Stats) -> TrainState:
-    """A policy's own state, without its encoder's."""
-    shared = member.network.encoder_names(params)
-    return init_state({n: array for n, array in params.items() if n not in shared}, stats)
 
 
 def _prefixed(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,13 +5,15 @@ Nothing here imports JAX: the first weights are published before anything is com
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+import numpy as np
+
+from rookery.algorithms import Algorithm, algorithm_of
 from rookery.algorithms.networks import Network, Params, Stats, initial_arrays
-from rookery.config.models import ImpalaConfig, PPOConfig
+from rookery.config.algorithm import AlgorithmConfig
 from rookery.errors import ConfigError
 
 _FIRST_POLICY = "main"  # draws from the run's own streams, as the only policy of a run does
@@ -23,7 +25,7 @@ class PolicySetup:
 
     name: str
     network: Network
-    algorithm: PPOConfig | ImpalaConfig
+    algorithm: AlgorithmConfig
     lanes: int  # B of its batch: all fragments of an update side by side
     trains_encoder: bool = True  # False: it sees through the shared encoder but does not change it
 
@@ -51,23 +53,17 @@ def initial_weights(policies: Sequence[PolicySetup], seed: int) -> dict[str, tup
 def fitted(policy: PolicySetup, steps: int) -> PolicySetup:
     """The policy with minibatches that divide its batch.
 
-    The config foresees one number of lanes; where a policy has another, its minibatches become the
-    nearest smaller size (PPO) or the nearest smaller count (IMPALA) that leaves nothing over.
+    The config foresees one number of lanes; where a policy has another, its algorithm says what
+    comes nearest and leaves nothing over.
     """
-    algorithm = policy.algorithm
-    if algorithm.kind == "ppo":
-        size = _largest_divisor(steps * policy.lanes, algorithm.minibatch_size)
-        return replace(policy, algorithm=algorithm.model_copy(update={"minibatch_size": size}))
-    count = _largest_divisor(policy.lanes, algorithm.minibatches)
-    return replace(policy, algorithm=algorithm.model_copy(update={"minibatches": count}))
+    algorithm = algorithm_of(policy.algorithm)
+    return replace(policy, algorithm=algorithm.fitted(steps, policy.lanes))
 
 
 def gradient_steps(policy: PolicySetup, steps: int) -> int:
     """Gradient steps per update."""
-    algorithm = policy.algorithm
-    if algorithm.kind == "ppo":
-        return algorithm.epochs * steps * policy.lanes // algorithm.minibatch_size
-    return algorithm.epochs * algorithm.minibatches
+    algorithm = algorithm_of(policy.algorithm)
+    return len(algorithm.make_order(np.random.default_rng(0), steps, policy.lanes))
 
 
 def grouped(policies: Sequence[PolicySetup], steps: int) -> list[tuple[PolicySetup, ...]]:
@@ -80,6 +76,8 @@ def grouped(policies: Sequence[PolicySetup], steps: int) -> list[tuple[PolicySet
     for policy in policies:
         encoder = policy.network.config.encoder
         key = ("policy", policy.name) if encoder is None else ("encoder", encoder)
+        if encoder is not None:
+            _check_encoder(encoder, policy)
         found.setdefault(key, []).append(fitted(policy, steps))
     for (_, encoder), members in found.items():
         for left, right in pairwise(members):
@@ -105,11 +103,18 @@ def _check_alike(encoder: str, left: PolicySetup, right: PolicySetup, steps: int
             "minibatches so that the two are equal"
         )
     for policy in (left, right):
-        if policy.algorithm.kind == "ppo" and policy.algorithm.kl_stop is not None:
-            raise ConfigError(
-                f"{pair} {policy.name!r} has kl_stop={policy.algorithm.kl_stop:g}, which would "
-                "stop both: set kl_stop to null"
-            )
+        why = algorithm_of(policy.algorithm).why_alone()
+        if why is not None:
+            raise ConfigError(f"{pair} {policy.name!r} {why}")
+
+
+def _check_encoder(encoder: str, policy: PolicySetup) -> None:
+    """Only the shared gradient loop knows encoders."""
+    if type(algorithm_of(policy.algorithm)).make_update is not Algorithm.make_update:
+        raise ConfigError(
+            f"policy {policy.name!r} names the encoder {encoder!r} but {policy.algorithm.kind} has "
+            "an update of its own, which knows none: set network.encoder to null"
+        )
 
 
 def _encoder_shape(policy: PolicySetup) -> tuple[object, ...]:
@@ -117,9 +122,3 @@ def _encoder_shape(policy: PolicySetup) -> tuple[object, ...]:
     leaves = [(leaf.path, leaf.kind, leaf.shape, leaf.sizes) for leaf in network.spec.observation]
     config = network.config
     return leaves, config.encoder_hidden, config.channels, config.activation
-
-
-def _largest_divisor(number: int, limit: int) -> int:
-    """The largest divisor of `number` that is at most `limit`."""
-    small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
-    return max(d for n in small for d in (n, number // n) if d <= limit)

@@ -1,112 +1,159 @@
 """PPO: clipped policy gradient, several passes over each batch (Schulman et al. 2017).
 
-Values and advantages are made once per batch, so minibatches are rows from anywhere in it. The
-gradient steps themselves are in `updating`.
+Values and advantages are made once per batch, so minibatches are rows from anywhere in it.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
-import jax
-import jax.numpy as jnp
 import numpy as np
+from pydantic import Field
 
-from rookery.algorithms.networks import Network
-from rookery.algorithms.optimizer import (
-    Batch,
-    Hyper,
-    Metrics,
-    Objective,
-    Prepared,
-    ends,
-    flatten_steps,
-    masked_mean,
-    masked_normalize,
-    trained_rows,
-    values,
-)
-from rookery.algorithms.returns import gae
-from rookery.config.models import PPOConfig
+from rookery.algorithms import Algorithm, largest_divisor
+from rookery.config import tuned
+from rookery.config.algorithm import ActorCriticConfig
+from rookery.config.part import LIVE
+
+if TYPE_CHECKING:
+    from rookery.algorithms.batch import Batch
+    from rookery.algorithms.networks import Network
+    from rookery.algorithms.objective import Objective, Prepared
+    from rookery.algorithms.train_state import Hyper, Metrics
 
 
-def make_order(config: PPOConfig, rng: np.random.Generator, steps: int, lanes: int) -> np.ndarray:
-    """A fresh permutation of the rows per epoch, cut into minibatches.
+class PPOConfig(ActorCriticConfig):
+    """Proximal policy optimisation: several clipped passes over each batch."""
 
-    Made on the host: inside XLA a permutation costs as much as half of the update.
-    """
-    rows = steps * lanes
-    epochs = [rng.permutation(rows) for _ in range(config.epochs)]
-    return np.concatenate(epochs).astype(np.int32).reshape(-1, config.minibatch_size)
+    kind: Literal["ppo"] = "ppo"
+    gae_lambda: float = Field(default=0.95, ge=0, le=1, json_schema_extra=LIVE)
+    clip: float = Field(default=0.2, gt=0, json_schema_extra=LIVE)
+    epochs: int = Field(default=4, ge=1, le=100, description="passes over a batch")
+    minibatch_size: int = Field(default=512, ge=1, description="agent steps per gradient step")
+    value_clip: float | None = Field(default=None, gt=0, description="off when null")
+    kl_stop: float | None = Field(
+        default=None, gt=0, description="skip the rest of a batch past this KL; off when null"
+    )
+    normalize_advantages: bool = Field(default=True, description="per minibatch")
 
 
-def make_objective(network: Network, config: PPOConfig) -> Objective:
-    """The objective for this network; choices that change its shape are made here, once."""
-    act = network.distribution
+class PPO(Algorithm):
+    """Learns from its own newest play: its ratio is bounded, not corrected."""
 
-    def prepare(params: Any, stats: Any, batch: Batch, hyper: Hyper) -> Prepared:
-        weight = trained_rows(batch).astype(jnp.float32)
-        value_t = values(network, params, stats, batch.observation)
-        targets = gae(
-            batch.reward,
-            batch.terminated,
-            ends(batch),
-            value_t,
-            hyper["gamma"],
-            hyper["gae_lambda"],
+    Config = PPOConfig
+    tuned = tuned.PPO
+
+    config: PPOConfig
+
+    def check(self, steps: int, lanes: int) -> None:
+        if steps * lanes % self.config.minibatch_size:
+            raise ValueError(
+                f"algorithm.minibatch_size={self.config.minibatch_size} does not divide a batch of "
+                f"{steps * lanes} steps (actors.rollout_steps x actors.envs_per_actor x "
+                "learner.fragments_per_batch)"
+            )
+
+    def fitted(self, steps: int, lanes: int) -> PPOConfig:
+        size = largest_divisor(steps * lanes, self.config.minibatch_size)
+        return self.config.model_copy(update={"minibatch_size": size})
+
+    def why_alone(self) -> str | None:
+        stop = self.config.kl_stop
+        if stop is None:
+            return None
+        return f"has kl_stop={stop:g}, which would stop both: set kl_stop to null"
+
+    def make_order(self, rng: np.random.Generator, steps: int, lanes: int) -> np.ndarray:
+        """A fresh permutation of the rows per epoch, cut into minibatches.
+
+        Made on the host: inside XLA a permutation costs as much as half of the update.
+        """
+        rows = steps * lanes
+        epochs = [rng.permutation(rows) for _ in range(self.config.epochs)]
+        return np.concatenate(epochs).astype(np.int32).reshape(-1, self.config.minibatch_size)
+
+    def make_objective(self, network: Network) -> Objective:
+        """Choices that change the shape of the update are made here, once."""
+        import jax
+        import jax.numpy as jnp
+
+        from rookery.algorithms.objective import (
+            Objective,
+            Prepared,
+            ends,
+            flatten_steps,
+            trained_rows,
+            values,
         )
-        scale = jnp.sqrt(stats["ret.var"] + 1e-6)
-        now = {leaf: x[:-1] for leaf, x in batch.observation.items()}
-        rows = flatten_steps(
-            {
-                "features": now,
-                "action": batch.action,
-                "log_prob": batch.log_prob,
-                "weight": weight,
-                "advantage": targets.advantage,
-                "target": (targets.value - stats["ret.mean"]) / scale,
-                "value": (value_t[:-1] - stats["ret.mean"]) / scale,
-                "mask": None if batch.mask is None else batch.mask[:-1],
+        from rookery.algorithms.returns import gae
+        from rookery.algorithms.statistics import masked_mean, masked_normalize
+
+        config = self.config
+        act = network.distribution
+
+        def prepare(params: Any, stats: Any, extra: Any, batch: Batch, hyper: Hyper) -> Prepared:
+            weight = trained_rows(batch).astype(jnp.float32)
+            value_t = values(network, params, stats, batch.observation)
+            targets = gae(
+                batch.reward,
+                batch.terminated,
+                ends(batch),
+                value_t,
+                hyper["gamma"],
+                hyper["gae_lambda"],
+            )
+            scale = jnp.sqrt(stats["ret.var"] + 1e-6)
+            now = {leaf: x[:-1] for leaf, x in batch.observation.items()}
+            rows = flatten_steps(
+                {
+                    "features": now,
+                    "action": batch.action,
+                    "log_prob": batch.log_prob,
+                    "weight": weight,
+                    "advantage": targets.advantage,
+                    "target": (targets.value - stats["ret.mean"]) / scale,
+                    "value": (value_t[:-1] - stats["ret.mean"]) / scale,
+                    "mask": None if batch.mask is None else batch.mask[:-1],
+                }
+            )
+            if not network.encoding_learns:  # no parameters: once will do, not once per epoch
+                rows["features"] = network.encode(jnp, params, stats, rows["features"])
+            return Prepared(rows, value_t[:-1], targets.value, weight)
+
+        def take(rows: Any, index: Any) -> Any:
+            return jax.tree.map(lambda x: x[index], rows)
+
+        def loss(
+            params: Any, mini: dict[str, Any], stats: Any, hyper: Hyper
+        ) -> tuple[Any, Metrics]:
+            features = mini["features"]
+            if network.encoding_learns:
+                features = network.encode(jnp, params, stats, features)
+            theta, extra = network.policy(jnp, params, features), params.get("log_std")
+            weight, advantage = mini["weight"], mini["advantage"]
+            log_prob = act.log_prob(jnp, theta, extra, mini["mask"], mini["action"])
+            log_ratio = jnp.where(weight > 0, log_prob - mini["log_prob"], 0.0)
+            ratio = jnp.exp(log_ratio)
+            if config.normalize_advantages:
+                advantage = masked_normalize(advantage, weight)
+            clipped = jnp.clip(ratio, 1 - hyper["clip"], 1 + hyper["clip"])
+            policy_loss = -masked_mean(jnp.minimum(ratio * advantage, clipped * advantage), weight)
+            value = network.scaled_value(jnp, params, features)
+            error = jnp.square(value - mini["target"])
+            if config.value_clip is not None:
+                near = jnp.clip(value - mini["value"], -config.value_clip, config.value_clip)
+                error = jnp.maximum(error, jnp.square(mini["value"] + near - mini["target"]))
+            value_loss = masked_mean(error, weight)
+            entropy = masked_mean(act.entropy(jnp, theta, extra, mini["mask"]), weight)
+            total = policy_loss + hyper["value_coef"] * value_loss - hyper["entropy_coef"] * entropy
+            outside = (jnp.abs(ratio - 1) > hyper["clip"]).astype(jnp.float32)
+            return total, {
+                "policy_loss": policy_loss,
+                "value_loss": value_loss,
+                "entropy": entropy,
+                "kl": masked_mean(ratio - 1 - log_ratio, weight),
+                "clip_fraction": masked_mean(outside, weight),
+                "ratio_error": jnp.max(jnp.abs(ratio - 1) * weight),
             }
-        )
-        if (
-            not network.encoding_learns
-        ):  # then encoding has no parameters: do it once, not once per epoch
-            rows["features"] = network.encode(jnp, params, stats, rows["features"])
-        return Prepared(rows, value_t[:-1], targets.value, weight)
 
-    def take(rows: Any, index: Any) -> Any:
-        return jax.tree.map(lambda x: x[index], rows)
-
-    def loss(params: Any, mini: dict[str, Any], stats: Any, hyper: Hyper) -> tuple[Any, Metrics]:
-        features = mini["features"]
-        if network.encoding_learns:
-            features = network.encode(jnp, params, stats, features)
-        theta, extra = network.policy(jnp, params, features), params.get("log_std")
-        weight, advantage = mini["weight"], mini["advantage"]
-        log_prob = act.log_prob(jnp, theta, extra, mini["mask"], mini["action"])
-        log_ratio = jnp.where(weight > 0, log_prob - mini["log_prob"], 0.0)
-        ratio = jnp.exp(log_ratio)
-        if config.normalize_advantages:
-            advantage = masked_normalize(advantage, weight)
-        clipped = jnp.clip(ratio, 1 - hyper["clip"], 1 + hyper["clip"])
-        policy_loss = -masked_mean(jnp.minimum(ratio * advantage, clipped * advantage), weight)
-        value = network.scaled_value(jnp, params, features)
-        error = jnp.square(value - mini["target"])
-        if config.value_clip is not None:
-            near = jnp.clip(value - mini["value"], -config.value_clip, config.value_clip)
-            error = jnp.maximum(error, jnp.square(mini["value"] + near - mini["target"]))
-        value_loss = masked_mean(error, weight)
-        entropy = masked_mean(act.entropy(jnp, theta, extra, mini["mask"]), weight)
-        total = policy_loss + hyper["value_coef"] * value_loss - hyper["entropy_coef"] * entropy
-        outside = (jnp.abs(ratio - 1) > hyper["clip"]).astype(jnp.float32)
-        return total, {
-            "policy_loss": policy_loss,
-            "value_loss": value_loss,
-            "entropy": entropy,
-            "kl": masked_mean(ratio - 1 - log_ratio, weight),
-            "clip_fraction": masked_mean(outside, weight),
-            "ratio_error": jnp.max(jnp.abs(ratio - 1) * weight),
-        }
-
-    return Objective(network, prepare, take, loss, config.normalize_returns, config.kl_stop)
+        return Objective(network, prepare, take, loss, config.normalize_returns, config.kl_stop)

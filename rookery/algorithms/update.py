@@ -15,43 +15,49 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
+from rookery.algorithms.batch import Batch
 from rookery.algorithms.networks import Params
-from rookery.algorithms.optimizer import (
-    Batch,
+from rookery.algorithms.objective import Objective, Prepared
+from rookery.algorithms.optimizer import adam
+from rookery.algorithms.statistics import explained_variance, masked_mean, update_stats
+from rookery.algorithms.train_state import (
     EncoderState,
+    GroupState,
     Hyper,
     Metrics,
-    Objective,
-    Prepared,
+    PolicyUpdate,
     TrainState,
-    adam,
-    explained_variance,
-    masked_mean,
-    update_stats,
+    Update,
 )
 
 
-class GroupState(NamedTuple):
-    """The states of policies that are updated together; a pytree."""
+def make_policy_update(objective: Objective) -> PolicyUpdate:
+    """The update of a policy by itself."""
+    update = make_update([objective])
 
-    encoder: EncoderState | None  # None: a policy by itself
-    policies: tuple[TrainState, ...]
+    def alone(state: TrainState, batch: Batch, hyper: Hyper) -> tuple[TrainState, Metrics]:
+        group, (metrics,) = update(GroupState(None, (state,)), (batch,), (hyper,))
+        return group.policies[0], metrics
 
-    def params(self, member: int) -> Params:
-        """All parameters of a policy, its encoder's included."""
-        encoder = {} if self.encoder is None else self.encoder.params
-        return {**encoder, **self.policies[member].params}
+    return alone
 
 
-Update = Callable[
-    [GroupState, tuple[Batch, ...], tuple[Hyper, ...]], tuple[GroupState, tuple[Metrics, ...]]
-]
+def group_of_one(update: PolicyUpdate) -> Update:
+    """A policy's own update as that of a group."""
+
+    def together(
+        state: GroupState, batches: tuple[Batch, ...], hypers: tuple[Hyper, ...]
+    ) -> tuple[GroupState, tuple[Metrics, ...]]:
+        policy, metrics = update(state.policies[0], batches[0], hypers[0])
+        return GroupState(None, (policy,)), (metrics,)
+
+    return together
 
 
 def make_update(objectives: Sequence[Objective], trains_encoder: Sequence[bool] = ()) -> Update:
@@ -64,12 +70,19 @@ def make_update(objectives: Sequence[Objective], trains_encoder: Sequence[bool] 
     leader = next((i for i, trains in enumerate(trains_encoder) if trains), 0)
     (kl_stop,) = {objective.kl_stop for objective in objectives}
     assert kl_stop is None or len(objectives) == 1, "one policy's KL may not stop another"
+    advance = _always if kl_stop is None else _until(kl_stop)
 
     def update(
         state: GroupState, batches: tuple[Batch, ...], hypers: tuple[Hyper, ...]
     ) -> tuple[GroupState, tuple[Metrics, ...]]:
         prepared = tuple(
-            objectives[i].prepare(state.params(i), state.policies[i].stats, batches[i], hypers[i])
+            objectives[i].prepare(
+                state.params(i),
+                state.policies[i].stats,
+                state.policies[i].extra,
+                batches[i],
+                hypers[i],
+            )
             for i in members
         )
         parts, unravel = _flatten(state)
@@ -95,7 +108,7 @@ def make_update(objectives: Sequence[Objective], trains_encoder: Sequence[bool] 
             flats = [flat for flat, _ in parts]
             gradients, metrics = jax.grad(joint_loss, has_aux=True)(flats, minis)
             norm = jnp.sqrt(_sum([jnp.square(gradient).sum() for gradient in gradients]))
-            shrink = jnp.minimum(1.0, hypers[leader]["max_grad_norm"] / (norm + 1e-6))
+            shrink = _shrink(hypers[leader], norm)
             stepped: list[Any] = [
                 adam(flat, moments, gradient * shrink, rate)
                 for (flat, moments), gradient, rate in zip(parts, gradients, rates, strict=True)
@@ -105,35 +118,56 @@ def make_update(objectives: Sequence[Objective], trains_encoder: Sequence[bool] 
             return stepped, [{**metric, "grad_norm": norm} for metric in metrics]
 
         def step(carry: Any, orders: Any) -> tuple[Any, Any]:
-            parts, go = carry
             minis = [objectives[i].take(prepared[i].rows, orders[i]) for i in members]
-            if kl_stop is None:
-                parts, metrics = learn(parts, minis)
-                return (parts, go), (metrics, jnp.float32(1))
-            blank = jax.tree.map(
-                lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(learn, parts, minis)[1]
-            )
-            parts, metrics = jax.lax.cond(go, learn, lambda parts, _: (parts, blank), parts, minis)
-            used = go.astype(jnp.float32)
-            return (parts, go & (metrics[0]["kl"] <= kl_stop)), (metrics, used)
+            return advance(learn, carry, minis)
 
         orders = tuple(batch.order for batch in batches)
         (parts, _), (traces, used) = jax.lax.scan(step, (parts, jnp.bool_(True)), orders)
+        encoder, seen = None, {}
+        if trains_encoder:
+            seen = unravel[-1](parts[-1][0])
+            encoder = EncoderState(seen, parts[-1][1])
         policies, metrics = [], []
         for i in members:
-            flat, optimizer = parts[i]
-            before = state.policies[i].stats
-            stats = _fold(objectives[i], before, batches[i], prepared[i])
+            (flat, optimizer), before = parts[i], state.policies[i]
+            params = unravel[i](flat)
+            stats = _fold(objectives[i], before.stats, batches[i], prepared[i])
+            extra = objectives[i].renew(before.extra, {**seen, **params}, batches[i], hypers[i])
             if moving is not None:
-                stats = _where(moving[i], stats, before)
-            policies.append(TrainState(unravel[i](flat), optimizer, stats))
+                stats, extra = _where(moving[i], (stats, extra), (before.stats, before.extra))
+            policies.append(TrainState(params, optimizer, stats, extra))
             metrics.append(_summary(traces[i], used, prepared[i]))
-        encoder = None
-        if trains_encoder:
-            encoder = EncoderState(unravel[-1](parts[-1][0]), parts[-1][1])
         return GroupState(encoder, tuple(policies)), tuple(metrics)
 
     return update
+
+
+def _always(learn: Any, carry: Any, minis: Any) -> tuple[Any, Any]:
+    parts, go = carry
+    parts, metrics = learn(parts, minis)
+    return (parts, go), (metrics, jnp.float32(1))
+
+
+def _until(kl_stop: float) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
+    """Learn up to the first gradient step that moved the policy this far."""
+
+    def advance(learn: Any, carry: Any, minis: Any) -> tuple[Any, Any]:
+        parts, go = carry
+        blank = jax.tree.map(
+            lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(learn, parts, minis)[1]
+        )
+        parts, metrics = jax.lax.cond(go, learn, lambda parts, _: (parts, blank), parts, minis)
+        used = go.astype(jnp.float32)
+        return (parts, go & (metrics[0]["kl"] <= kl_stop)), (metrics, used)
+
+    return advance
+
+
+def _shrink(hyper: Hyper, norm: Any) -> Any:
+    """What a gradient of this norm is multiplied with; an algorithm may know no bound."""
+    if "max_grad_norm" not in hyper:
+        return 1.0
+    return jnp.minimum(1.0, hyper["max_grad_norm"] / (norm + 1e-6))
 
 
 def _flatten(state: GroupState) -> tuple[list[Any], list[Callable[[Any], Params]]]:
@@ -167,7 +201,8 @@ def _fold(objective: Objective, stats: Any, batch: Batch, prepared: Prepared) ->
 def _summary(trace: Metrics, used: Any, prepared: Prepared) -> Metrics:
     """Means over the gradient steps that were made."""
     metrics = {name: masked_mean(s, used) for name, s in trace.items() if name != "ratio_error"}
-    metrics["first_ratio_error"] = trace["ratio_error"][0]
+    if "ratio_error" in trace:
+        metrics["first_ratio_error"] = trace["ratio_error"][0]
     metrics["gradient_steps"] = used.sum()
     metrics["explained_variance"] = explained_variance(
         prepared.value_t, prepared.target, prepared.weight

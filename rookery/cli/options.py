@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, NoReturn
 
+from rookery.config.kinds import ALGORITHMS
 from rookery.errors import InputError
 
 SCOPES = ("read", "operate", "admin")
@@ -46,7 +47,9 @@ def add_change(parser: argparse.ArgumentParser) -> None:
 def add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("environment", metavar="ENVIRONMENT", nargs="?")
     parser.add_argument("--config", metavar="FILE", help="YAML with the keys of `config show`")
-    parser.add_argument("--algorithm", metavar="NAME", help="ppo (default) or impala")
+    default, *others = ALGORITHMS
+    known = ", ".join((f"{default} (default)", *others))
+    parser.add_argument("--algorithm", metavar="NAME", help=f"{known}, or your own module:Class")
     parser.add_argument(
         "--self-play", action="store_true", help="main in every seat, at times against past selves"
     )

@@ -15,6 +15,10 @@ LAUNCHERS = {  # -> a function of `launchers.Launch`
     "local": "rookery.launchers.local:make_launcher",
     "inline": "rookery.launchers.inline:make_launcher",
 }
+ALGORITHMS = {  # -> a class as `algorithms.Algorithm` has it
+    "ppo": "rookery.algorithms.ppo:PPO",
+    "impala": "rookery.algorithms.impala:Impala",
+}
 
 
 def load_kind(table: dict[str, str], name: str) -> Any:

@@ -12,7 +12,8 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from rookery.config.models import RunConfig, live_hyperparameters
+from rookery.config.algorithm import live_hyperparameters
+from rookery.config.models import RunConfig
 from rookery.config.reading import validate
 from rookery.errors import ConfigError, InputError, UnknownName
 

@@ -9,27 +9,15 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    WithJsonSchema,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from rookery.config.kinds import LAUNCHERS
-
-_LIVE: dict[str, Any] = {"live": True}
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+from rookery.config.algorithm import Algorithm, bind
+from rookery.config.kinds import ALGORITHMS, LAUNCHERS
+from rookery.config.part import Part
 
 
-class EnvironmentConfig(_Part):
+class EnvironmentConfig(Part):
     """The world that is played."""
 
     id: str = Field(
@@ -42,7 +30,7 @@ class EnvironmentConfig(_Part):
     )
 
 
-class NetworkConfig(_Part):
+class NetworkConfig(Part):
     """The policy's and the value's networks: one MLP each, over a shared CNN for images.
 
     With an encoder both stand on its dense layers, which other policies may share.
@@ -72,57 +60,7 @@ class NetworkConfig(_Part):
     )
 
 
-class _AlgorithmConfig(_Part):
-    learning_rate: float = Field(default=1e-3, gt=0, le=1, json_schema_extra=_LIVE)
-    schedule: Literal["constant", "linear"] = Field(
-        default="constant", description="linear goes to 0 at stop.steps or stop.minutes"
-    )
-    gamma: float = Field(default=0.99, ge=0, le=1, json_schema_extra=_LIVE)
-    entropy_coef: float = Field(default=0.0, ge=0, json_schema_extra=_LIVE)
-    value_coef: float = Field(default=0.5, ge=0, json_schema_extra=_LIVE)
-    max_grad_norm: float = Field(default=0.5, gt=0, json_schema_extra=_LIVE)
-    normalize_returns: bool = Field(
-        default=False, description="the value network predicts returns scaled to unit variance"
-    )
-
-
-class PPOConfig(_AlgorithmConfig):
-    """Proximal policy optimisation: several clipped passes over each batch."""
-
-    kind: Literal["ppo"] = "ppo"
-    gae_lambda: float = Field(default=0.95, ge=0, le=1, json_schema_extra=_LIVE)
-    clip: float = Field(default=0.2, gt=0, json_schema_extra=_LIVE)
-    epochs: int = Field(default=4, ge=1, le=100, description="passes over a batch")
-    minibatch_size: int = Field(default=512, ge=1, description="agent steps per gradient step")
-    value_clip: float | None = Field(default=None, gt=0, description="off when null")
-    kl_stop: float | None = Field(
-        default=None, gt=0, description="skip the rest of a batch past this KL; off when null"
-    )
-    normalize_advantages: bool = Field(default=True, description="per minibatch")
-
-
-class ImpalaConfig(_AlgorithmConfig):
-    """Importance-weighted actor-learner: V-trace corrects for the age of the weights."""
-
-    kind: Literal["impala"] = "impala"
-    trace_lambda: float = Field(default=1.0, ge=0, le=1, json_schema_extra=_LIVE)
-    rho_clip: float = Field(default=1.0, gt=0, json_schema_extra=_LIVE)
-    c_clip: float = Field(default=1.0, gt=0, json_schema_extra=_LIVE)
-    clip: float | None = Field(
-        default=None,
-        gt=0,
-        description="bounds each step of the policy as PPO does, which makes several passes safe; "
-        "plain policy gradient when null",
-    )
-    epochs: int = Field(default=1, ge=1, le=100, description="passes over a batch")
-    minibatches: int = Field(default=1, ge=1, description="parts of a batch, cut across lanes")
-    normalize_advantages: bool = Field(default=False, description="per minibatch")
-
-
-Algorithm = Annotated[PPOConfig | ImpalaConfig, Field(discriminator="kind")]
-
-
-class ActorsConfig(_Part):
+class ActorsConfig(Part):
     """Who plays, and how much at a time."""
 
     count: int = Field(default=1, ge=1, le=64, description="actor processes")
@@ -137,7 +75,7 @@ class ActorsConfig(_Part):
     )
 
 
-class LearnerConfig(_Part):
+class LearnerConfig(Part):
     """How experience becomes batches."""
 
     fragments_per_batch: int = Field(
@@ -154,7 +92,7 @@ class LearnerConfig(_Part):
     )
 
 
-class StopConfig(_Part):
+class StopConfig(Part):
     """When a run is done; without until_return, reaching `steps` is success."""
 
     until_return: float | None = Field(default=None, description="mean of the last 100 episodes")
@@ -162,7 +100,7 @@ class StopConfig(_Part):
     minutes: float | None = Field(default=None, gt=0, description="of wall-clock time")
 
 
-class CheckpointConfig(_Part):
+class CheckpointConfig(Part):
     uri: str = Field(default="", description="file:DIR; empty: inside the run's own directory")
     interval_s: float = Field(default=10.0, gt=0, description="at least this often (local)")
     every_updates: int = Field(
@@ -178,7 +116,7 @@ class CheckpointConfig(_Part):
         return uri
 
 
-class SqliteBusConfig(_Part):
+class SqliteBusConfig(Part):
     """One file inside the run's directory."""
 
     kind: Literal["sqlite"] = "sqlite"
@@ -187,14 +125,14 @@ class SqliteBusConfig(_Part):
     )
 
 
-class MemoryBusConfig(_Part):
+class MemoryBusConfig(Part):
     """Inside one process; leaves nothing on disk but checkpoints."""
 
     kind: Literal["memory"] = "memory"
     max_experience_mb: int = Field(default=256, ge=1)
 
 
-class KafkaBusConfig(_Part):
+class KafkaBusConfig(Part):
     """A cluster. Where it is and how to log in is each machine's own affair, not the run's."""
 
     kind: Literal["kafka"] = "kafka"
@@ -214,7 +152,7 @@ BusConfig = Annotated[
 ]
 
 
-class RestartConfig(_Part):
+class RestartConfig(Part):
     """What happens when a worker dies."""
 
     max_restarts: int = Field(
@@ -224,7 +162,7 @@ class RestartConfig(_Part):
     max_backoff_s: float = Field(default=10.0, ge=0)
 
 
-class DrawOption(_Part):
+class DrawOption(Part):
     """One of the players that a seat may draw."""
 
     player: str | None = Field(default=None, description="a policy or any other player")
@@ -242,7 +180,7 @@ class DrawOption(_Part):
         return self
 
 
-class Draw(_Part):
+class Draw(Part):
     """A player drawn anew for each episode, by weight."""
 
     draw: tuple[DrawOption, ...] = Field(min_length=1)
@@ -254,10 +192,10 @@ class Draw(_Part):
         return self
 
 
-class PolicyConfig(_Part):
+class PolicyConfig(Part):
     """One policy; what it leaves out is the run's own `algorithm` and `network`."""
 
-    algorithm: Algorithm = PPOConfig()
+    algorithm: Algorithm
     network: NetworkConfig = NetworkConfig()
     trains_encoder: bool = Field(
         default=True, description="whether its gradient reaches a shared encoder"
@@ -275,7 +213,7 @@ class PolicyConfig(_Part):
         return self
 
 
-class LeagueConfig(_Part):
+class LeagueConfig(Part):
     """Snapshots of the policies, and who plays them."""
 
     snapshot_every_steps: int | None = Field(
@@ -305,7 +243,7 @@ class LeagueConfig(_Part):
 MAIN = "main"  # the policy of a run that names none
 
 
-class ReplayConfig(_Part):
+class ReplayConfig(Part):
     """Experience that another run has recorded, instead of an environment that is played."""
 
     run: str = Field(default="", description="whose; empty: nobody's, the environment is played")
@@ -324,11 +262,11 @@ LauncherName = Annotated[
 ]
 
 
-class RunConfig(_Part):
+class RunConfig(Part):
     """Everything that a run is."""
 
     environment: EnvironmentConfig
-    algorithm: Algorithm = PPOConfig()
+    algorithm: Algorithm
     network: NetworkConfig = NetworkConfig()
     seats: dict[str, str | Draw] = Field(
         default={}, description="seat name or pattern -> player; empty: `main` in every seat"
@@ -391,28 +329,6 @@ class RunConfig(_Part):
         endless = self.stop.steps is None and self.stop.minutes is None
         if self.algorithm.schedule == "linear" and endless:
             raise ValueError("algorithm.schedule=linear needs stop.steps or stop.minutes")
-        algorithm = self.algorithm
-        if algorithm.kind == "ppo" and self.batch_rows % algorithm.minibatch_size:
-            raise ValueError(
-                f"algorithm.minibatch_size={algorithm.minibatch_size} does not divide a batch of "
-                f"{self.batch_rows} steps (actors.rollout_steps x actors.envs_per_actor x "
-                "learner.fragments_per_batch)"
-            )
-        if algorithm.kind == "impala" and self.batch_lanes % algorithm.minibatches:
-            raise ValueError(
-                f"algorithm.minibatches={algorithm.minibatches} does not divide "
-                f"{self.batch_lanes} lanes (actors.envs_per_actor x learner.fragments_per_batch)"
-            )
+        if self.algorithm.kind in ALGORITHMS:  # a user's own is not imported to be read
+            bind(self.algorithm).check(self.actors.rollout_steps, self.batch_lanes)
         return self
-
-
-ALGORITHMS: dict[str, type[PPOConfig | ImpalaConfig]] = {"ppo": PPOConfig, "impala": ImpalaConfig}
-
-
-def live_hyperparameters(config: _AlgorithmConfig) -> dict[str, float]:
-    """The values an update takes as arguments, so that they can change without a new compile."""
-    return {
-        name: float(getattr(config, name))
-        for name, field in type(config).model_fields.items()
-        if isinstance(field.json_schema_extra, dict) and field.json_schema_extra.get("live")
-    }

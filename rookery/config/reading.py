@@ -16,14 +16,9 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from rookery.config.models import (
-    ALGORITHMS,
-    MAIN,
-    ActorsConfig,
-    PPOConfig,
-    RunConfig,
-    SqliteBusConfig,
-)
+from rookery.config.algorithm import DEFAULT, AlgorithmConfig, find, models
+from rookery.config.kinds import ALGORITHMS
+from rookery.config.models import MAIN, ActorsConfig, RunConfig, SqliteBusConfig
 from rookery.config.tuned import tuned_defaults
 from rookery.errors import ConfigError, UnknownName, nearest_names
 
@@ -43,15 +38,16 @@ def build(*layers: Layer) -> RunConfig:
     algorithm = asked.get("algorithm", {})
     if not isinstance(algorithm, dict):
         raise ConfigError(f"algorithm: {algorithm!r} is not a mapping; set algorithm.kind")
-    kind = algorithm.get("kind", "ppo")
-    if not isinstance(kind, str) or kind not in ALGORITHMS:
+    kind = algorithm.get("kind", DEFAULT)
+    if not isinstance(kind, str) or (kind not in ALGORITHMS and ":" not in kind):
         raise UnknownName("algorithm", str(kind), ALGORITHMS, "Run `rookery algorithms`.")
+    ours = find(kind) if kind in ALGORITHMS else None  # a user's own is not imported to be read
     asked["algorithm"] = {**algorithm, "kind": kind}
     if isinstance(asked.get("bus"), dict):
         asked["bus"].setdefault("kind", SqliteBusConfig().kind)
-    merged = tuned_defaults(str(environment["id"]), kind)
+    merged = tuned_defaults({} if ours is None else ours.tuned, str(environment["id"]))
     _merge(merged, asked)
-    _fit(merged, asked)
+    _fit(merged, asked, ours)
     _fill_policies(merged)
     return validate(merged)
 
@@ -100,10 +96,10 @@ def validate(values: Layer) -> RunConfig:
     try:
         return RunConfig.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(_explain(error)) from None
+        raise explained(error) from None
 
 
-def _fit(merged: dict[str, Any], asked: dict[str, Any]) -> None:
+def _fit(merged: dict[str, Any], asked: dict[str, Any], ours: Any) -> None:
     """Fill what follows from the number of actors, where nobody asked for something else."""
     learner = merged.setdefault("learner", {})
     actors = merged.get("actors", {})
@@ -112,7 +108,7 @@ def _fit(merged: dict[str, Any], asked: dict[str, Any]) -> None:
     count = actors.get("count", 1)
     if not isinstance(count, int) or count < 1:
         return
-    ppo = merged["algorithm"]["kind"] == "ppo"
+    any_age = ours is not None and ours.corrects_staleness
     asked_learner = asked.get("learner", {})
     if not merged.get("stop"):
         merged["stop"] = {"steps": DEFAULT_STEPS}
@@ -122,15 +118,15 @@ def _fit(merged: dict[str, Any], asked: dict[str, Any]) -> None:
     ):
         merged["algorithm"]["schedule"] = "constant"  # a tuned schedule needs an end to go to
     if "fragments_per_batch" not in asked_learner:
-        learner["fragments_per_batch"] = count if ppo else 1
-    if "max_policy_lag_versions" not in asked_learner and not ppo:
+        learner["fragments_per_batch"] = 1 if any_age else count
+    if "max_policy_lag_versions" not in asked_learner and any_age:
         learner["max_policy_lag_versions"] = max(2, count)
-    if ppo and "minibatch_size" not in asked.get("algorithm", {}):
-        _fit_minibatch(merged)
+    if ours is not None:
+        _fit_minibatches(merged, asked["algorithm"], ours)
 
 
-def _fit_minibatch(merged: dict[str, Any]) -> None:
-    """The largest size up to the tuned one that divides the batch that was asked for."""
+def _fit_minibatches(merged: dict[str, Any], asked: dict[str, Any], ours: Any) -> None:
+    """What nobody asked of the algorithm becomes what fits the batch that was asked for."""
     actors, learner = merged.get("actors", {}), merged["learner"]
     defaults = ActorsConfig()
     lanes = actors.get("envs_per_actor", defaults.envs_per_actor)
@@ -138,11 +134,16 @@ def _fit_minibatch(merged: dict[str, Any]) -> None:
     fragments = learner["fragments_per_batch"]
     if not all(isinstance(n, int) and n > 0 for n in (lanes, steps, fragments)):
         return
-    rows = lanes * steps * fragments
-    wanted = min(merged["algorithm"].get("minibatch_size", PPOConfig().minibatch_size), rows)
-    merged["algorithm"]["minibatch_size"] = max(
-        size for size in range(1, wanted + 1) if rows % size == 0
-    )
+    try:
+        config = ours.Config.model_validate(merged["algorithm"])
+    except ValidationError:
+        return  # for the validation of the whole to refuse
+    fitting = ours(config).fitted(steps, lanes * fragments).model_dump()
+    merged["algorithm"] |= {
+        name: value
+        for name, value in fitting.items()
+        if name not in asked and value != getattr(config, name)
+    }
 
 
 def _merge(into: dict[str, Any], layer: Layer) -> None:
@@ -202,10 +203,11 @@ def parse_value(text: str) -> Any:
 # --- error texts ---------------------------------------------------------------------------------
 
 
-def _explain(error: ValidationError) -> str:
+def explained(error: ValidationError, *above: str) -> ConfigError:
+    """What is wrong as one line; `above` is where in a config the part stands."""
     problems = []
     for detail in error.errors():
-        where = tuple(p for p in detail["loc"] if p not in ("ppo", "impala", "sqlite", "memory"))
+        where = (*above, *(p for p in detail["loc"] if p not in ("sqlite", "memory")))
         key = ".".join(str(part) for part in where)
         if detail["type"] == "extra_forbidden":
             near = _nearest_keys(where)
@@ -218,7 +220,7 @@ def _explain(error: ValidationError) -> str:
             given = detail["input"]
             shown = f" (got {given!r})" if isinstance(given, str | int | float | None) else ""
             problems.append(f"{key}: {message}{shown}")
-    return "; ".join(dict.fromkeys(problems))
+    return ConfigError("; ".join(dict.fromkeys(problems)))
 
 
 def _nearest_keys(where: tuple[int | str, ...]) -> tuple[str, ...]:
@@ -251,7 +253,9 @@ def _keys_of(model: type[BaseModel], prefix: str) -> Iterable[tuple[str, Any]]:
 
 
 def _models_in(annotation: Any) -> Iterable[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+    if annotation is AlgorithmConfig:
+        yield from models().values()
+    elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     elif typing.get_origin(annotation) in (typing.Union, types.UnionType):
         for option in typing.get_args(annotation):

@@ -1,12 +1,13 @@
 """Defaults that were measured to learn, per environment and algorithm.
 
 `rookery train NAME` starts from these; every value can be overridden. An environment that is not
-listed gets the general defaults of its kind in `rookery.config.models`.
+listed gets the general defaults of the config's models. Each algorithm names its own table.
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 _BOARD: dict[str, Any] = {  # small boards, won or lost at the end
@@ -28,7 +29,7 @@ _BOARD: dict[str, Any] = {  # small boards, won or lost at the end
 _TIC_TAC_TOE = {**_BOARD, "league": {"reference": ["script:random", "script:perfect"]}}
 _CONNECT_FOUR = {**_BOARD, "league": {"reference": ["script:random", "script:minimax?depth=2"]}}
 
-_PPO: dict[str, dict[str, Any]] = {
+PPO: dict[str, dict[str, Any]] = {
     "CartPole-v1": {
         "actors": {"envs_per_actor": 128, "rollout_steps": 32},
         "algorithm": {"learning_rate": 2e-3, "epochs": 4, "minibatch_size": 512, "gae_lambda": 0.9},
@@ -94,7 +95,7 @@ _PPO: dict[str, dict[str, Any]] = {
     },
 }
 
-_IMPALA: dict[str, dict[str, Any]] = {
+IMPALA: dict[str, dict[str, Any]] = {
     "CartPole-v1": {
         "actors": {"envs_per_actor": 64, "rollout_steps": 32},
         "algorithm": {
@@ -134,15 +135,12 @@ _IMPALA: dict[str, dict[str, Any]] = {
     },
 }
 
-_TABLES = {"ppo": _PPO, "impala": _IMPALA}
 
-
-def tuned_defaults(environment_id: str, algorithm: str) -> dict[str, Any]:
-    """A fresh mapping of the defaults for this environment; empty when nothing was tuned."""
-    table = _TABLES.get(algorithm, {})
+def tuned_defaults(table: Mapping[str, Any], environment_id: str) -> dict[str, Any]:
+    """A fresh mapping of an algorithm's defaults for this environment; empty where it has none."""
     for pattern, values in table.items():
         if environment_id == pattern or (
             pattern.endswith("*") and environment_id.startswith(pattern[:-1])
         ):
-            return copy.deepcopy(values)
+            return copy.deepcopy(dict(values))
     return {}

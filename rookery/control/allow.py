@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from rookery.config.algorithm import AlgorithmConfig, OwnConfig
 from rookery.config.models import Draw, RunConfig
 from rookery.envs.family import FAMILIES
 from rookery.errors import InputError
@@ -80,6 +81,9 @@ def _refusals(config: RunConfig, allow: Allow) -> Iterator[str]:
         named = _Named(("code",), (environment.id,))
         yield from _one(_judge("environment.id", environment.id, named, allow))
     yield from _words_refused(environment.kwargs, "environment.kwargs", allow)
+    yield from _algorithm_refused("algorithm", config.algorithm, allow)
+    for name, policy in config.policies.items():
+        yield from _algorithm_refused(f"policies.{name}.algorithm", policy.algorithm, allow)
     if config.seat_map:
         named = _Named(("code",), (config.seat_map,))
         yield from _one(_judge("seat_map", config.seat_map, named, allow))
@@ -89,6 +93,15 @@ def _refusals(config: RunConfig, allow: Allow) -> Iterator[str]:
     if config.checkpoint.uri:
         named = _Named(("files",), _paths(config.checkpoint.uri.removeprefix("file:")))
         yield from _one(_judge("checkpoint.uri", config.checkpoint.uri, named, allow))
+
+
+def _algorithm_refused(where: str, algorithm: AlgorithmConfig, allow: Allow) -> Iterator[str]:
+    """A user's own is code, and what is written beside it may name anything."""
+    if isinstance(algorithm, OwnConfig):
+        named = _Named(("code",), (algorithm.kind,))
+        yield from _one(_judge(f"{where}.kind", algorithm.kind, named, allow))
+        options = {k: v for k, v in algorithm.model_dump().items() if k != "kind"}
+        yield from _words_refused(options, where, allow)
 
 
 def _is_code(environment_id: str) -> bool:

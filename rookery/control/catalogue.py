@@ -7,25 +7,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from rookery.config.models import ALGORITHMS
+from rookery.config.algorithm import is_live, models
 from rookery.players.kinds import KINDS
 
 
 def algorithms() -> dict[str, dict[str, Any]]:
     """By name: a description, and every option with its default."""
     found: dict[str, dict[str, Any]] = {}
-    for name, model in ALGORITHMS.items():
+    for name, model in models().items():
         options = []
         for key, field in model.model_fields.items():
             if key == "kind":
                 continue
-            extra = field.json_schema_extra
-            live = isinstance(extra, dict) and bool(extra.get("live"))
             options.append(
                 {
                     "key": f"algorithm.{key}",
                     "default": field.default,
-                    "live": live,
+                    "live": is_live(field),
                     "description": field.description or "",
                 }
             )

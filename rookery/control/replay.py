@@ -6,6 +6,8 @@ import re
 
 from rookery.actor.rollouts.recorded import recorded_steps
 from rookery.bus import Position
+from rookery.config.algorithm import find
+from rookery.config.kinds import ALGORITHMS
 from rookery.config.models import RunConfig
 from rookery.config.reading import build
 from rookery.control.home import Home
@@ -49,7 +51,7 @@ def _config(old: RunConfig, run: str, start: Position, steps: int, seed: int | N
     return build(
         kept,
         {
-            "algorithm": {"kind": "impala"},
+            "algorithm": {"kind": next(k for k in ALGORITHMS if find(k).corrects_staleness)},
             "actors": actors,
             "seed": old.seed if seed is None else seed,
         },

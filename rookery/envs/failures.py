@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 from rookery.envs import SOLO_SEAT
 from rookery.errors import EnvironmentFailed
+from rookery.errors import first_line as first_line
 
 # What lies between our adapters and an environment: library -> its files and folders.
 _BETWEEN = {
@@ -63,8 +64,3 @@ def _folders_above() -> Iterator[str]:
         if library in sys.modules:
             home = os.path.dirname(str(sys.modules[library].__file__))
             yield from (f"{home}/{part}" for part in parts)
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's message, to stand inside a message of ours."""
-    return (str(error).strip().splitlines() or ["no message"])[0].rstrip(".")

@@ -13,15 +13,12 @@ This module imports no environment library until a name asks for it.
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
 from typing import TYPE_CHECKING, Any
 
+from rookery.config.code import load
 from rookery.envs import NO_OPTIONS, Options
-from rookery.envs.failures import first_line
 from rookery.envs.family import FAMILIES, EnvironmentInfo, Factory, Family, find_family, load_family
-from rookery.errors import InputError, nearest_names
+from rookery.errors import InputError
 from rookery.spaces import EnvironmentSpec
 
 if TYPE_CHECKING:
@@ -105,31 +102,7 @@ def _import_factory(module: str, name: str) -> Factory:
     """`module:Class`, with the current directory importable."""
     if not module or not name:
         raise InputError(f"environment {module}:{name}: write your own as module:Class")
-    here = os.getcwd()
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        imported = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name and f"{module}.".startswith(f"{error.name}."):
-            raise InputError(
-                f"environment {module}:{name}: there is no module {error.name!r}, "
-                f"neither in {here} nor installed"
-            ) from error
-        raise InputError(
-            f"environment {module}:{name}: importing {module} needs the module {error.name!r}, "
-            "which is not installed"
-        ) from error
-    except Exception as error:
-        raise InputError(
-            f"environment {module}:{name}: importing {module} raised "
-            f"{type(error).__name__}: {first_line(error)}"
-        ) from error
-    factory = getattr(imported, name, None)
-    if factory is None:
-        near = nearest_names(name, (n for n in vars(imported) if not n.startswith("_")))
-        advice = f"; did you mean {', '.join(near)}?" if near else ""
-        raise InputError(f"environment {module}:{name}: {module} has no {name!r}{advice}")
+    factory = load("environment", f"{module}:{name}")
     if not callable(factory):
         raise InputError(
             f"environment {module}:{name} is a {type(factory).__name__}, "

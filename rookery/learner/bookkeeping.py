@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rookery.algorithms import algorithm_of
 from rookery.bus import Bus, Outgoing
 from rookery.checkpoints.checkpoint import Checkpoint, save_checkpoint
 from rookery.checkpoints.store import CheckpointStore
+from rookery.config.algorithm import live_hyperparameters
 from rookery.config.live import effective
-from rookery.config.models import RunConfig, live_hyperparameters
+from rookery.config.models import RunConfig
 from rookery.errors import RookeryError
 from rookery.learner.inbox import NO_ORDERS, Inbox
 from rookery.learner.league import LearnerLeague
@@ -111,7 +113,9 @@ class Bookkeeper:
         """The next update takes them as arguments: nothing is compiled anew."""
         policies = effective(self._config, values).all_policies
         for name in self.trainer.hyper:
-            self.trainer.hyper[name] = live_hyperparameters(policies[name].algorithm)
+            self.trainer.hyper[name] = live_hyperparameters(
+                algorithm_of(policies[name].algorithm).config
+            )
 
     def publish_metrics(self) -> None:
         metrics = self.report.metrics(

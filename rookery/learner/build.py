@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from rookery.algorithms import algorithm_of
 from rookery.algorithms.policies import initial_weights
 from rookery.bus import EARLIEST
 from rookery.checkpoints.checkpoint import acting_arrays, newest_checkpoint
@@ -70,7 +71,9 @@ def build_learner(
         manifest.position or EARLIEST,
         pending_fragments(checkpoint),
         wait_s,
-        trains_abandoned=all(setups[p].algorithm.kind == "impala" for p in config.learning),
+        trains_abandoned=all(
+            algorithm_of(setups[p].algorithm).corrects_staleness for p in config.learning
+        ),
         orders=context.orders,
         trusted=context.trusted,
     )

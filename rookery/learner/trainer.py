@@ -13,11 +13,10 @@ import jax
 import numpy as np
 
 from rookery import seeds
-from rookery.algorithms.batch import has_trained_rows
 from rookery.algorithms.group import Group
 from rookery.algorithms.networks import Network, Params, Stats, initial_arrays
 from rookery.algorithms.policies import PolicySetup, grouped, initial_weights, stream
-from rookery.config.models import live_hyperparameters
+from rookery.config.algorithm import live_hyperparameters
 from rookery.messages.fragment import Fragment
 from rookery.messages.frame import Arrays
 
@@ -62,8 +61,7 @@ class Trainer:
         """
         running: dict[str, Any] = {}
         for group in self._groups:
-            played = {m.name: fragments.get(m.name, ()) for m in group.members}
-            played = {name: own for name, own in played.items() if has_trained_rows(own)}
+            played = group.played(fragments)
             if not played:
                 continue
             update = self._updates[group.shape]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rookery.algorithms import algorithm_of
 from rookery.algorithms.networks import Network
 from rookery.algorithms.policies import PolicySetup
 from rookery.config.models import RunConfig
@@ -85,7 +86,7 @@ def policy_setups(config: RunConfig, seating: Seating) -> dict[str, PolicySetup]
         name: PolicySetup(
             name,
             nets[name],
-            policy.algorithm,
+            algorithm_of(policy.algorithm).config,
             lanes.get(name, 1) * config.learner.fragments_per_batch,
             policy.trains_encoder,
         )

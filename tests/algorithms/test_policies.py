@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rookery.algorithms.impala import ImpalaConfig
 from rookery.algorithms.networks import Network, initial_arrays
 from rookery.algorithms.policies import PolicySetup, fitted, grouped, initial_weights
-from rookery.config.models import ImpalaConfig, NetworkConfig, PPOConfig
+from rookery.algorithms.ppo import PPOConfig
+from rookery.config.models import NetworkConfig
 from rookery.errors import ConfigError
 from rookery.spaces import Categorical, Leaf, SeatSpec
 

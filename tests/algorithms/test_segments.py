@@ -8,10 +8,14 @@ import jax
 import numpy as np
 import pytest
 
-from rookery.algorithms import impala, ppo, returns
+from rookery.algorithms import algorithm_of, returns
+from rookery.algorithms.batch import Batch
+from rookery.algorithms.impala import ImpalaConfig
 from rookery.algorithms.networks import Network, initial_arrays
-from rookery.algorithms.optimizer import Batch, ends
-from rookery.config.models import ImpalaConfig, NetworkConfig, PPOConfig, live_hyperparameters
+from rookery.algorithms.objective import ends
+from rookery.algorithms.ppo import PPOConfig
+from rookery.config.algorithm import live_hyperparameters
+from rookery.config.models import NetworkConfig
 from rookery.spaces import Categorical, Leaf, SeatSpec
 
 GAMMA, LAMBDA = 0.9, 0.8
@@ -133,20 +137,20 @@ def test_a_lane_of_one_seat_has_no_edges_but_its_truncations() -> None:
     np.testing.assert_array_equal(cut(batch), truncated)  # so every target is bit-identical
 
 
-OBJECTIVES: dict[str, tuple[Any, Any]] = {
-    "ppo": (ppo, PPOConfig(normalize_advantages=False)),
-    "impala": (impala, ImpalaConfig()),
+OBJECTIVES: dict[str, Any] = {
+    "ppo": PPOConfig(normalize_advantages=False),
+    "impala": ImpalaConfig(),
 }
 
 
 @pytest.mark.parametrize("algorithm", OBJECTIVES)
 def test_the_next_trajectory_of_a_lane_changes_nothing_before_it(algorithm: str) -> None:
-    module, config = OBJECTIVES[algorithm]
+    config = OBJECTIVES[algorithm]
     network = Network(
         SeatSpec((Leaf("", "box", (2,), "float32"),), Categorical(2)), NetworkConfig(hidden=(4,))
     )
     params, stats = initial_arrays(network, seed=0)
-    objective = module.make_objective(network, config)
+    objective = algorithm_of(config).make_objective(network)
     hyper = {name: np.float32(value) for name, value in live_hyperparameters(config).items()}
     rng = np.random.default_rng(0)
     valid = np.ones((8, 1), bool)
@@ -160,7 +164,7 @@ def test_the_next_trajectory_of_a_lane_changes_nothing_before_it(algorithm: str)
         zeros = np.zeros((8, 1), np.float32)
         rest = (ended, ended, valid, zeros - 0.7, None, np.zeros((1, 1), np.int32))
         batch = Batch({"": observation}, np.zeros((8, 1), np.int32), reward, *rest)
-        prepared = objective.prepare(params, stats, batch, hyper)
+        prepared = objective.prepare(params, stats, {}, batch, hyper)
         own = np.arange(3)  # as if the minibatch were the first trajectory alone
         rows = prepared.rows
         if algorithm == "ppo":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from types import ModuleType
 from typing import Any
 
 import gymnasium
@@ -15,11 +14,14 @@ from gymnasium import spaces
 from rookery.actor.experience import Experience
 from rookery.actor.loop import Admitted
 from rookery.actor.rollouts.stepped import SteppedRollout
-from rookery.algorithms import impala, ppo
+from rookery.algorithms import algorithm_of
+from rookery.algorithms.batch import Batch
+from rookery.algorithms.impala import Impala, ImpalaConfig
 from rookery.algorithms.networks import Network, initial_arrays
-from rookery.algorithms.optimizer import Batch, Hyper, Metrics, TrainState, init_state
-from rookery.algorithms.update import GroupState, make_update
-from rookery.config.models import ImpalaConfig, NetworkConfig, PPOConfig, live_hyperparameters
+from rookery.algorithms.ppo import PPO, PPOConfig
+from rookery.algorithms.train_state import TrainState, init_state
+from rookery.config.algorithm import live_hyperparameters
+from rookery.config.models import NetworkConfig
 from rookery.envs import SOLO_SEAT
 from rookery.envs.gymnasium.environment import GymnasiumEnvironment
 from rookery.errors import MaskError
@@ -29,9 +31,9 @@ from rookery.testing.envs import ContinuousBandit, CountingEnv, MaskedEnv, Neste
 
 STEPS, SLOTS = 8, 4
 ROWS = STEPS * SLOTS
-SIBLINGS: dict[str, tuple[ModuleType, Any]] = {
-    "ppo": (ppo, functools.partial(PPOConfig, epochs=2, minibatch_size=ROWS)),
-    "impala": (impala, functools.partial(ImpalaConfig, epochs=2, minibatches=1)),
+SIBLINGS: dict[str, Any] = {
+    "ppo": functools.partial(PPOConfig, epochs=2, minibatch_size=ROWS),
+    "impala": functools.partial(ImpalaConfig, epochs=2, minibatches=1),
 }
 both = pytest.mark.parametrize("algorithm", SIBLINGS)
 
@@ -59,14 +61,9 @@ class ContextEnv(gymnasium.Env[np.ndarray, np.int64]):
 @functools.cache
 def compiled(network: Network, config: Any, quickly: bool) -> Any:
     """An algorithm's update; most tests share a few, for compiling is what takes their time."""
-    update = make_update([SIBLINGS[config.kind][0].make_objective(network, config)])
-
-    def alone(state: TrainState, batch: Batch, hyper: Hyper) -> tuple[TrainState, Metrics]:
-        group, (metrics,) = update(GroupState(None, (state,)), (batch,), (hyper,))
-        return group.policies[0], metrics
-
+    update = algorithm_of(config).make_update(network)
     options = {"xla_backend_optimization_level": 0} if quickly else None
-    return jax.jit(alone, compiler_options=options)
+    return jax.jit(update, compiler_options=options)
 
 
 class Setup:
@@ -88,10 +85,9 @@ class Setup:
         self.network = Network(
             spec, NetworkConfig.model_validate({"hidden": [8], **(network or {})})
         )
-        self.module, make = SIBLINGS[algorithm]
-        self.config = make(**config)
+        self.config = SIBLINGS[algorithm](**config)
         self.update = compiled(self.network, self.config, quickly)
-        self.state = init_state(*initial_arrays(self.network, seed=0))
+        self.state = init_state(*initial_arrays(self.network, seed=0), {})
         self.rng = np.random.default_rng(0)
         self.rollout = SteppedRollout(
             self.env, PolicyPlayer(self.network), SOLO_SEAT, steps, np.random.default_rng(1), 2
@@ -104,7 +100,7 @@ class Setup:
         return played.experience["main"]
 
     def batch(self, experience: Experience) -> Batch:
-        order = self.module.make_order(self.config, self.rng, self.steps, self.slots)
+        order = algorithm_of(self.config).make_order(self.rng, self.steps, self.slots)
         shared = {n: getattr(experience, n) for n in Batch._fields if n != "order"}
         return Batch(**shared, order=order)
 
@@ -358,9 +354,9 @@ def test_live_hyperparameters_act_without_a_new_compile(algorithm: str) -> None:
 
 def test_every_row_is_in_every_epoch_once() -> None:
     rng = np.random.default_rng(0)
-    order = ppo.make_order(PPOConfig(epochs=3, minibatch_size=8), rng, STEPS, SLOTS)
+    order = PPO(PPOConfig(epochs=3, minibatch_size=8)).make_order(rng, STEPS, SLOTS)
     assert order.shape == (12, 8)
-    lanes = impala.make_order(ImpalaConfig(epochs=3, minibatches=2), rng, STEPS, SLOTS)
+    lanes = Impala(ImpalaConfig(epochs=3, minibatches=2)).make_order(rng, STEPS, SLOTS)
     assert lanes.shape == (6, 2)
     for found, count in ((order, ROWS), (lanes, SLOTS)):
         epochs = found.reshape(3, count)

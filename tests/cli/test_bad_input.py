@@ -32,6 +32,11 @@ REFUSED = {
     "no such class": (("train", "rookery.testing.envs:CountingEn"), "CountingEnv"),
     "unknown algorithm": ((*CARTPOLE, "--algorithm", "pppo"), "did you mean ppo"),
     "unknown environment option": (("train", "FrozenLake-v1", "--env.is_sliper=1"), "is_slippery"),
+    "an algorithm that is not there": (
+        (*CARTPOLE, "--algorithm", "no_such_module:Mine"),
+        "algorithm no_such_module:Mine: there is no module 'no_such_module'",
+    ),
+    "no algorithm": ((*CARTPOLE, "--algorithm", "json:loads"), "json:loads is a function without"),
     "unknown key": ((*CARTPOLE, "--set", "algorithm.gama=0.9"), "algorithm.gamma"),
     "unknown part": ((*CARTPOLE, "--set", "algoritm.gamma=0.9"), "algorithm"),
     "key of the other algorithm": ((*CARTPOLE, "--set", "algorithm.rho_clip=1"), "rho_clip"),

@@ -11,13 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from rookery.config.models import (
-    ALGORITHMS,
-    ImpalaConfig,
-    PPOConfig,
-    RunConfig,
-    live_hyperparameters,
-)
+from rookery.algorithms.impala import ImpalaConfig
+from rookery.algorithms.ppo import PPOConfig
+from rookery.config.algorithm import find, live_hyperparameters
+from rookery.config.kinds import ALGORITHMS
+from rookery.config.models import RunConfig
 from rookery.config.reading import (
     DEFAULT_STEPS,
     assignment,
@@ -27,7 +25,7 @@ from rookery.config.reading import (
     parse_value,
     validate,
 )
-from rookery.config.tuned import _TABLES, tuned_defaults
+from rookery.config.tuned import PPO, tuned_defaults
 from rookery.errors import ConfigError, UnknownName
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -47,7 +45,7 @@ def one_line(*layers: Any) -> str:
 
 
 def test_later_layers_win_over_earlier_ones_and_both_over_tuned_defaults() -> None:
-    tuned = tuned_defaults("CartPole-v1", "ppo")
+    tuned = tuned_defaults(PPO, "CartPole-v1")
 
     config = build(
         ENV,
@@ -64,11 +62,11 @@ def test_later_layers_win_over_earlier_ones_and_both_over_tuned_defaults() -> No
 
 def test_building_leaves_the_layers_and_the_tuned_tables_as_they_were() -> None:
     layer = {"environment": {"id": "CartPole-v1"}, "algorithm": {"gamma": 0.5}}
-    before = json.dumps([layer, tuned_defaults("CartPole-v1", "ppo")])
+    before = json.dumps([layer, tuned_defaults(PPO, "CartPole-v1")])
 
     build(layer, {"algorithm": {"gamma": 0.6}, "environment": {"kwargs": {"a": 1}}})
 
-    assert json.dumps([layer, tuned_defaults("CartPole-v1", "ppo")]) == before
+    assert json.dumps([layer, tuned_defaults(PPO, "CartPole-v1")]) == before
 
 
 def test_a_config_is_frozen_and_comes_back_from_its_own_json() -> None:
@@ -340,7 +338,9 @@ def test_the_json_schema_marks_what_may_change_while_a_run_goes_on() -> None:
 
 
 @pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
-@pytest.mark.parametrize("environment", sorted({e for table in _TABLES.values() for e in table}))
+@pytest.mark.parametrize(
+    "environment", sorted({environment for kind in ALGORITHMS for environment in find(kind).tuned})
+)
 def test_the_tuned_defaults_of_every_environment_are_valid(
     environment: str, algorithm: str
 ) -> None:
@@ -348,7 +348,7 @@ def test_the_tuned_defaults_of_every_environment_are_valid(
         {"environment": {"id": environment.replace("*", "Breakout-MinAtar")}},
         {"algorithm": {"kind": algorithm}},
     )
-    tuned = _TABLES[algorithm].get(environment, {})
+    tuned = find(algorithm).tuned.get(environment, {})
     for part, values in tuned.items():
         for key, value in values.items():
             found = getattr(getattr(config, part), key)

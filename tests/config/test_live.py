@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rookery.algorithms.ppo import PPOConfig
 from rookery.config.live import combined, effective, live_values, why_not_set
-from rookery.config.models import PPOConfig, RunConfig
+from rookery.config.models import RunConfig
 from rookery.config.reading import build, validate
 from rookery.control.home import content
 from rookery.envs.registry import describe

@@ -74,6 +74,13 @@ NAMES: list[tuple[dict[str, Any], str, Allow]] = [
     ({"environment": {"id": "my_mod:Env"}}, CODE, Allow(code=("my_mod:*",))),
     ({"environment": {"id": "my.mod:Maze-v0"}}, CODE, Allow(code=("my.mod:Maze-v0",))),
     ({"environment": {"id": "gymnax:os:system"}}, CODE, Allow(code=("gymnax:*",))),
+    ({"algorithm": {"kind": "my_mod:Alg"}}, CODE, Allow(code=("my_mod:*",))),
+    ({"policies": {"a": {"algorithm": {"kind": "my_mod:Alg"}}}}, CODE, Allow(code=("my_mod:Alg",))),
+    (
+        {"algorithm": {"kind": "my_mod:Alg", "expert": "/data/games"}},
+        CODE,
+        Allow(code=("my_mod:*",), files=("/data/*",)),
+    ),
     ({"seat_map": "my.seats:choose"}, CODE, Allow(code=("my.seats:choose",))),
     ({"seats": {"*": "script:my.rules:act"}}, CODE, Allow(code=("my.rules:*",))),
     ({"seats": {"*": "engine:stockfish?level=1"}}, PROGRAM, Allow(binaries=("stockfish",))),
@@ -122,6 +129,12 @@ def test_each_name_is_refused_until_the_owner_allows_it(
     assert "rookery.yaml" in why
     assert "\n" not in why
     assert refused(found, allow) is None
+
+
+def test_what_stands_beside_a_users_own_algorithm_may_name_nothing_either() -> None:
+    found = config(algorithm={"kind": "my_mod:Alg", "expert": {"games": ["/data/games"]}})
+    why = refused(found, Allow(code=("my_mod:Alg",)))
+    assert why is not None and why.startswith("algorithm.expert.games[0] /data/games names a file")
 
 
 def test_what_is_allowed_in_one_list_is_not_allowed_in_another() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -143,11 +144,9 @@ def test_a_missing_package_names_its_extra(
 
 
 def test_missing_packages_name_their_extras(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = registry.importlib.util.find_spec
+    found = importlib.util.find_spec
     missing = ("gymnax", "ale_py", "pgx", "pettingzoo", "mpe2")
-    monkeypatch.setattr(
-        registry.importlib.util, "find_spec", lambda n: None if n in missing else found(n)
-    )
+    monkeypatch.setattr(importlib.util, "find_spec", lambda n: None if n in missing else found(n))
     for id, extra in (
         ("gymnax:CartPole-v1", "gymnax"),
         ("ALE/Pong-v5", "atari"),

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rookery.algorithms.impala import ImpalaConfig
 from rookery.algorithms.networks import Network
 from rookery.algorithms.policies import PolicySetup, initial_weights
-from rookery.config.models import ImpalaConfig, NetworkConfig, PPOConfig
+from rookery.algorithms.ppo import PPOConfig
+from rookery.config.models import NetworkConfig
 from rookery.errors import ConfigError, DamagedCheckpoint
 from rookery.learner.trainer import Trainer
 from rookery.messages import WeightsVersion

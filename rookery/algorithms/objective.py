@@ -1,0 +1,71 @@
+"""An objective: what an algorithm makes of a batch, and the loss that gradient steps lower.
+
+With it come the few things that objectives say of a batch's rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from rookery.algorithms.batch import Batch
+from rookery.algorithms.networks import Network, Params, Stats
+from rookery.algorithms.train_state import Extra, Hyper, Metrics
+
+
+class Prepared(NamedTuple):
+    """A batch made ready for its gradient steps; a pytree."""
+
+    rows: Any  # what minibatches are taken from
+    value_t: Any  # (T, B) as the value network said before the first gradient step
+    target: Any  # (T, B) what it should have said
+    weight: Any  # (T, B) float32: 1 on rows that are trained on
+
+
+def keep_extra(extra: Extra, params: Params, batch: Batch, hyper: Hyper) -> Extra:
+    return extra
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Pure functions. What `loss` needs of the extra state, `prepare` puts into the rows."""
+
+    network: Network
+    prepare: Callable[[Params, Stats, Extra, Batch, Hyper], Prepared]
+    take: Callable[[Any, Any], Any]  # rows and an index from the order -> a minibatch
+    loss: Callable[[Params, Any, Stats, Hyper], tuple[Any, Metrics]]  # of a minibatch
+    normalize_returns: bool = False
+    kl_stop: float | None = None  # the metric `kl` past which the other gradient steps are skipped
+    renew: Callable[[Extra, Params, Batch, Hyper], Extra] = keep_extra  # after the gradient steps
+
+
+def trained_rows(batch: Batch) -> Any:
+    """(T, B) bool: rows where the policy acted and its behaviour is known."""
+    return batch.valid & ~jnp.isnan(batch.log_prob)
+
+
+def ends(batch: Batch) -> Any:
+    """(T, B) bool: where a trajectory is cut off, to be bootstrapped from the next row's value.
+
+    That is where the environment truncated, and where the next row is not valid: a lane may hold
+    several trajectories one after the other, and one that goes on later is followed by a row that
+    only shows its next observation.
+    """
+    goes_on = jnp.concatenate([batch.valid[1:], jnp.ones_like(batch.valid[:1])])
+    return batch.truncated | (batch.valid & ~goes_on & ~batch.terminated)
+
+
+def flatten_steps(tree: Any) -> Any:
+    """(T, B, ...) -> (T * B, ...)."""
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tree)
+
+
+def values(network: Network, params: Any, stats: Any, observation: dict[str, Any]) -> Any:
+    """(T+1, B) values of every observation."""
+    steps, lanes = next(iter(observation.values())).shape[:2]
+    features = network.encode(jnp, params, stats, flatten_steps(observation))
+    return network.value(jnp, params, stats, features).reshape(steps, lanes)
