@@ -12,7 +12,7 @@ transactions (memory, sqlite). A bounded topic that is full blocks its publisher
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
@@ -87,6 +87,10 @@ class Bus(Protocol):
         """The newest kept record with this key."""
         ...
 
+    def newest_all(self, topic: str) -> list[Record]:
+        """The newest kept record of every key, oldest first."""
+        ...
+
     def newest_headers(self, topic: str) -> dict[str, dict[str, str]]:
         """Each key's newest headers, kept even when retention took the record itself."""
         ...
@@ -101,7 +105,13 @@ class Bus(Protocol):
 
     def retain(self, topic: str, start: Position, keep_newest: bool = False) -> None:
         """Remove the records before `start`, but for each key's newest if `keep_newest`. The owner
-        of a topic's readers calls this; nothing else removes a record."""
+        of a topic's readers calls this; nothing but this and `thin` removes a record."""
+        ...
+
+    def thin(self, topic: str, start: Position, is_over: Callable[[Record], bool]) -> None:
+        """Remove records before `start` that are over, for good: each is asked about once, and
+        those that stay are not looked at again. A bus that cannot take out single records keeps
+        them."""
         ...
 
     def snapshot(self) -> AbstractContextManager[None]:

@@ -7,7 +7,7 @@ wait for room.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from time import time
@@ -58,17 +58,29 @@ class _Topic:
         return self.tail[offset - self.floor]
 
     def remove_before(self, stop: int, keep_newest: bool) -> None:
-        cut = max(0, stop - self.floor)
-        old = [*self.leftovers.values(), *self.tail[:cut]]
-        del self.tail[:cut]
-        self.floor = max(self.floor, stop)
+        old = [*self.leftovers.values(), *self._cut(stop)]
         self.leftovers.clear()
         for record in old:
             newest = self.newest[record.key].offset == record.offset
-            if record.offset >= stop or (keep_newest and newest):
-                self.leftovers[record.offset] = record
-            else:
-                self.bytes -= len(record.payload)
+            self._leave(record, record.offset >= stop or (keep_newest and newest))
+
+    def thin(self, stop: int, is_over: Callable[[Record], bool]) -> None:
+        for record in self._cut(stop):
+            self._leave(record, not is_over(_own(record)))
+
+    def _cut(self, stop: int) -> list[Record]:
+        """Move the floor, and return what was above it."""
+        cut = max(0, stop - self.floor)
+        old = self.tail[:cut]
+        del self.tail[:cut]
+        self.floor = max(self.floor, stop)
+        return old
+
+    def _leave(self, record: Record, stays: bool) -> None:
+        if stays:
+            self.leftovers[record.offset] = record
+        else:
+            self.bytes -= len(record.payload)
 
 
 class MemoryBus:
@@ -111,6 +123,13 @@ class MemoryBus:
             record = state.get(state.newest[key].offset) if key in state.newest else None
             return _own(record) if record else None
 
+    def newest_all(self, topic: str) -> list[Record]:
+        with self._changed:
+            state = self._visible(topic)
+            found = (state.get(record.offset) for record in state.newest.values())
+            kept = [_own(record) for record in found if record is not None]
+            return sorted(kept, key=lambda record: record.offset)
+
     def newest_headers(self, topic: str) -> dict[str, dict[str, str]]:
         with self._changed:
             return {key: dict(r.headers) for key, r in self._visible(topic).newest.items()}
@@ -130,6 +149,14 @@ class MemoryBus:
             self._check_writable()
             state = self._topic(topic)
             state.remove_before(min(stop, state.head), keep_newest)
+            self._changed.notify_all()
+
+    def thin(self, topic: str, start: Position, is_over: Callable[[Record], bool]) -> None:
+        stop = embedded.only_offset(start)
+        with self._changed:
+            self._check_writable()
+            state = self._topic(topic)
+            state.thin(min(stop, state.head), is_over)
             self._changed.notify_all()
 
     @contextmanager

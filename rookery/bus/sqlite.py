@@ -13,6 +13,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -33,6 +34,7 @@ CREATE TABLE newest (
     PRIMARY KEY (topic, key)
 ) WITHOUT ROWID
 """
+COLUMNS = "offset, key, headers, payload, time_s"
 LONGEST_PAUSE_S = 0.002
 PAUSE_SHARE = 0.05  # of the time waited so far: waiting adds at most this much to any wait
 POLL_BYTES = 4 << 20  # one poll stops after this much: a long read holds up the WAL's checkpoint
@@ -110,6 +112,20 @@ class SqliteBus:
 
         return self._file.read(query)
 
+    def newest_all(self, topic: str) -> list[Record]:
+        def query(db: sqlite3.Connection) -> list[Record]:
+            row = _topic(db, topic)
+            if not row.id:
+                return []
+            cursor = db.execute(
+                f"SELECT {COLUMNS} FROM records_{row.id} WHERE offset IN "
+                "(SELECT offset FROM newest WHERE topic = ?) ORDER BY offset",
+                (row.id,),
+            )
+            return [_record(topic, found) for found in cursor.fetchall()]
+
+        return self._file.read(query)
+
     def newest_headers(self, topic: str) -> dict[str, dict[str, str]]:
         rows = self._file.read(
             lambda db: db.execute(
@@ -152,6 +168,20 @@ class SqliteBus:
         self._file.check_writable()
         while self._file.read(removable):
             self._file.write(remove, REMOVE_PATIENCE_S, 0)
+
+    def thin(self, topic: str, start: Position, is_over: Callable[[Record], bool]) -> None:
+        stop = embedded.only_offset(start)
+
+        def above_floor(db: sqlite3.Connection) -> list[Record]:
+            row = _topic(db, topic)
+            last = min(stop, row.head)
+            return _records(db, topic, row.id, row.floor, last, REMOVE_RECORDS)
+
+        self._file.check_writable()
+        while records := self._file.read(above_floor):
+            over = [(r.offset, len(r.payload)) for r in records if is_over(r)]
+            take_out = partial(_delete, name=topic, gone=over, floor=records[-1].offset + 1)
+            self._file.write(take_out, REMOVE_PATIENCE_S, 0)
 
     def snapshot(self) -> AbstractContextManager[None]:
         return self._file.snapshot()
@@ -259,19 +289,25 @@ def _records(
     if not topic_id:
         return []
     cursor = db.execute(
-        f"SELECT offset, key, headers, payload, time_s FROM records_{topic_id} "
+        f"SELECT {COLUMNS} FROM records_{topic_id} "
         f"WHERE offset >= ? AND offset < ? ORDER BY offset LIMIT ?",
         (start, stop, limit),
     )
     records: list[Record] = []
     size = 0
-    for offset, key, headers, payload, time_s in cursor:
-        records.append(Record(topic, 0, offset, key, _decode_headers(headers), payload, time_s))
-        size += len(payload)
+    for found in cursor:
+        records.append(_record(topic, found))
+        size += len(records[-1].payload)
         if size >= POLL_BYTES:
             break
     cursor.close()
     return records
+
+
+def _record(topic: str, row: tuple[int, str, str, bytes, float]) -> Record:
+    """From a row of COLUMNS."""
+    offset, key, headers, payload, time_s = row
+    return Record(topic, 0, offset, key, _decode_headers(headers), payload, time_s)
 
 
 def _first_kept(db: sqlite3.Connection, row: _Topic, lowest: int) -> int:
@@ -342,15 +378,22 @@ def _removable(
 
 def _remove(db: sqlite3.Connection, name: str, stop: int, keep_newest: bool) -> None:
     """Remove the oldest removable records, REMOVE_BYTES of them or a little more."""
-    topic = _topic(db, name)
-    removed = 0
-    floor = topic.floor
-    for offset, size in _removable(db, topic, stop, keep_newest, REMOVE_RECORDS):
-        db.execute(f"DELETE FROM records_{topic.id} WHERE offset = ?", (offset,))
-        removed += size
-        floor = max(floor, offset + 1)
-        if removed >= REMOVE_BYTES:
+    topic, gone, size = _topic(db, name), list[tuple[int, int]](), 0
+    for offset, payload_bytes in _removable(db, topic, stop, keep_newest, REMOVE_RECORDS):
+        gone.append((offset, payload_bytes))
+        size += payload_bytes
+        if size >= REMOVE_BYTES:
             break
+    _delete(db, name, gone, gone[-1][0] + 1 if gone else 0)
+
+
+def _delete(db: sqlite3.Connection, name: str, gone: Sequence[tuple[int, int]], floor: int) -> None:
+    """Remove records by offset and payload size; another process may just have done the same."""
+    topic, removed = _topic(db, name), 0
+    for offset, size in gone:
+        sql = f"DELETE FROM records_{topic.id} WHERE offset = ?"
+        removed += size * db.execute(sql, (offset,)).rowcount
     db.execute(
-        "UPDATE topics SET floor = ?, bytes = bytes - ? WHERE name = ?", (floor, removed, name)
+        "UPDATE topics SET floor = max(floor, ?), bytes = bytes - ? WHERE name = ?",
+        (floor, removed, name),
     )

@@ -210,6 +210,17 @@ class BusSuite:
         assert newest is not None and (newest.offset, newest.payload) == (3, b"3")
         assert bus.newest(topic, "c") is None
 
+    def test_the_newest_of_all_keys_come_in_order(self, bus: Bus, topic: str) -> None:
+        assert bus.newest_all(topic) == []
+        bus.publish([Outgoing(topic, b"%d" % i, "abac"[i % 4], {"i": str(i)}) for i in range(7)])
+        found = bus.newest_all(topic)
+        assert [(r.offset, r.key, r.payload) for r in found] == [
+            (3, "c", b"3"),
+            (5, "b", b"5"),
+            (6, "a", b"6"),
+        ]
+        assert found == [bus.newest(topic, key) for key in "cba"]
+
     def test_headers_that_are_not_text_are_refused(self, bus: Bus, topic: str) -> None:
         with pytest.raises(BusError, match="steps"):
             bus.publish([Outgoing(topic, b"", headers={"steps": 4096})])  # type: ignore[dict-item]
@@ -222,6 +233,7 @@ class BusSuite:
         assert bus.newest_headers(topic) == {}
         assert list(bus.headers(topic, (0,))) == []
         bus.retain(topic, (5,))
+        bus.thin(topic, (5,), lambda record: True)
         assert bus.end(topic) == (0,)
 
     # Closing
@@ -236,7 +248,9 @@ class BusSuite:
             lambda: bus.publish([Outgoing(topic, b"x")]),
             lambda: bus.subscribe(topic, EARLIEST),
             lambda: bus.newest(topic, ""),
+            lambda: bus.newest_all(topic),
             lambda: bus.newest_headers(topic),
+            lambda: bus.thin(topic, (1,), lambda record: True),
             lambda: list(bus.headers(topic, (0,))),
             lambda: bus.end(topic),
             lambda: bus.retain(topic, (1,)),
@@ -414,6 +428,32 @@ class EmbeddedBusSuite(RetentionSuite):
         bus.retain(topic, (5,))
         assert [r.offset for r in drain(bus.subscribe(topic, EARLIEST), 2)] == [5, 6]
 
+    def test_single_records_can_be_taken_out(self, bus: Bus, topic: str) -> None:
+        asked: list[int] = []
+
+        def is_odd(record: Record) -> bool:
+            asked.append(record.offset)
+            return bool(int(record.payload) % 2)
+
+        bus.publish([Outgoing(topic, b"%d" % i, "ab"[i % 2]) for i in range(8)])
+        reader = bus.subscribe(topic, EARLIEST)
+        bus.thin(topic, (5,), is_odd)
+        bus.thin(topic, (5,), is_odd)
+        bus.thin(topic, (7,), is_odd)
+        assert asked == [0, 1, 2, 3, 4, 5, 6], "each is asked about once"
+        assert bus.size_bytes(topic) == 5 and reader.lag() == 5
+        assert [record.offset for record in drain(reader, 5)] == [0, 2, 4, 6, 7]
+        assert bus.subscribe(topic, (3,)).position() == (4,)
+        assert [record.offset for record in bus.newest_all(topic)] == [6, 7]
+        assert bus.publish([Outgoing(topic, b"8")]) == [8]
+
+    def test_the_newest_that_was_taken_out_is_no_longer_there(self, bus: Bus, topic: str) -> None:
+        bus.publish([Outgoing(topic, b"0", "a"), Outgoing(topic, b"1", "b")])
+        bus.thin(topic, (9,), lambda record: record.key == "b")
+        assert bus.newest(topic, "b") is None
+        assert [record.key for record in bus.newest_all(topic)] == ["a"]
+        assert bus.end(topic) == (2,)
+
     # One moment
 
     def test_reads_in_a_snapshot_see_one_moment(
@@ -450,6 +490,8 @@ class EmbeddedBusSuite(RetentionSuite):
                 bus.publish([Outgoing(topic, b"x")])
             with pytest.raises(BusError, match="snapshot"):
                 bus.retain(topic, (1,))
+            with pytest.raises(BusError, match="snapshot"):
+                bus.thin(topic, (1,), lambda record: True)
         assert bus.publish([Outgoing(topic, b"x")]) == [0]
 
     def test_a_reader_that_retention_overtook_goes_on(self, bus: Bus, topic: str) -> None:

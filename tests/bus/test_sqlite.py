@@ -535,6 +535,11 @@ class SameAnswers(RuleBasedStateMachine):
         self.memory.retain(topic, (offset,), keep_newest)
         self.sqlite.retain(topic, (offset,), keep_newest)
 
+    @rule(topic=TOPICS, offset=OFFSETS, over=KEYS)
+    def thin(self, topic: str, offset: int, over: str) -> None:
+        for bus in (self.memory, self.sqlite):
+            bus.thin(topic, (offset,), lambda record: record.key == over)
+
     @rule(topic=TOPICS, start=STARTS)
     def subscribe(self, topic: str, start: Position | str) -> None:
         pair = (self.memory.subscribe(topic, start), self.sqlite.subscribe(topic, start))
@@ -563,6 +568,7 @@ class SameAnswers(RuleBasedStateMachine):
                 bus.end(topic),
                 bus.size_bytes(topic),
                 _plain([newest] if newest else []),
+                _plain(bus.newest_all(topic)),
                 bus.newest_headers(topic),
                 list(bus.headers(topic, (offset,))),
             )

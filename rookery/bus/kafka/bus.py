@@ -202,6 +202,10 @@ class KafkaBus:
                 return found
             window *= 8
 
+    def newest_all(self, topic: str) -> list[Record]:
+        found = {record.key: record for record in self._scan(topic, None)}
+        return sorted(found.values(), key=lambda record: record.offset)
+
     def newest_headers(self, topic: str) -> dict[str, dict[str, str]]:
         if is_compacted(topic):
             return {record.key: record.headers for record in self._scan(topic, None)}
@@ -242,6 +246,10 @@ class KafkaBus:
             if self.trouble is None:
                 raise
             logger.warning("%s was not cut: the cluster is away; the next call does it", name)
+
+    def thin(self, topic: str, start: Position, is_over: Callable[[Record], bool]) -> None:
+        """Kafka takes nothing out of the middle of a topic."""
+        self._check_open()
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
