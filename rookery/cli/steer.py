@@ -114,7 +114,6 @@ def tell(arguments: argparse.Namespace, answers: Sequence[Answer]) -> int:
 
 
 def submit(arguments: argparse.Namespace, began: float) -> int:
-    from rookery.client.local import server_lives
     from rookery.client.local import submit as send
     from rookery.control.create import author
     from rookery.control.home import Home
@@ -123,7 +122,7 @@ def submit(arguments: argparse.Namespace, began: float) -> int:
     start = not arguments.no_start
     answer = send(home, config, author(), arguments.reason, start, arguments.dry_run)
     code = tell(arguments, [answer])
-    if start and not arguments.dry_run and not server_lives(home):
+    if start and not arguments.dry_run and not home.has_server():
         print("queued: no server runs here: rookery serve", file=_aside(arguments))
     return code
 

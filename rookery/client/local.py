@@ -9,7 +9,6 @@ when somebody carries the run.
 
 from __future__ import annotations
 
-import fcntl
 import time
 from collections.abc import Iterator
 
@@ -19,7 +18,6 @@ from rookery.config.live import effective
 from rookery.config.models import RunConfig
 from rookery.control.actions import effect
 from rookery.control.effects import creates
-from rookery.control.fleet import purge
 from rookery.control.home import Home, content, new_run_id
 from rookery.control.models import Answer, AuditEntry
 from rookery.control.run_log import RunLog
@@ -88,19 +86,7 @@ def submit(
 
 def is_carried(home: Home, run: str) -> bool:
     """Whether somebody sees to the run now, or will at once."""
-    return home.is_owned(run) or server_lives(home)
-
-
-def server_lives(home: Home) -> bool:
-    """Whether a server carries this home's runs."""
-    try:
-        with open(home.path / "server.lock", "rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
-    return False
+    return home.is_owned(run) or home.has_server()
 
 
 def audit(home: Home, run: str | None = None) -> list[AuditEntry]:
@@ -143,8 +129,10 @@ def _effect(home: Home, state: RunState, command: Command) -> str:
 
 
 def _sent(home: Home, wait_s: float, line: str, first: Command, *more: Command) -> Answer:
+    log = RunLog(home, first.run)  # before the answer can be in what others have folded
+    log.read()
     home.send(first, *more)
-    said = _wait(home, first, wait_s)
+    said = _wait(home, log, first, wait_s)
     match said:
         case CommandAccepted():
             return make_answer(first, "accepted", "", line)
@@ -153,8 +141,7 @@ def _sent(home: Home, wait_s: float, line: str, first: Command, *more: Command) 
     return make_answer(first, "waiting", "", line)
 
 
-def _wait(home: Home, command: Command, wait_s: float) -> Said | None:
-    log = RunLog(home, command.run)
+def _wait(home: Home, log: RunLog, command: Command, wait_s: float) -> Said | None:
     deadline = time.monotonic() + wait_s
     while True:
         for message in log.read():
@@ -186,6 +173,8 @@ def _answer_here(home: Home, run: str) -> None:
         if state.desired == STOPPED and state.status in ACTIVE:  # its owner died
             home.record(RunEnded(run=run, status="stopped", reason="asked to stop"))
         if state.desired == DELETED:
+            from rookery.control.fleet import purge
+
             purge(home, run)
 
 

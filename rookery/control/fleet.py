@@ -24,9 +24,10 @@ from rookery.control.controller import Controller
 from rookery.control.home import Home
 from rookery.control.run_log import RunLog
 from rookery.control.run_state import ACTIVE, DELETED, PAUSED, RUNNING, STOPPED, RunState
+from rookery.control.saved_states import Unsigned
 from rookery.errors import RookeryError
 from rookery.launchers import Launcher
-from rookery.messages import Command, RunEnded
+from rookery.messages import RunEnded
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +99,7 @@ class Fleet:
 
     # --- taking up and letting go ----------------------------------------------------------------
 
-    def _nobody_else_answers(self, command: Command) -> bool:
+    def _nobody_else_answers(self, command: Unsigned) -> bool:
         run = command.run
         return run in self._carried or run not in self._log.states or not self.home.is_owned(run)
 

@@ -6,23 +6,21 @@ holds only what belongs to this machine: checkpoints without a URI of their own,
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import fcntl
 import os
 import re
 import secrets
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from rookery.bus import Bus, Outgoing
 from rookery.bus.open import kafka_bus
-from rookery.checkpoints.policies import RunFiles
 from rookery.config.models import KafkaBusConfig, RunConfig
 from rookery.config.reading import validate
+from rookery.control import lease
 from rookery.control.run_log import RunLog
 from rookery.control.run_state import DELETED, RunState
 from rookery.control.settings import FILE, Settings
@@ -41,6 +39,7 @@ from rookery.spaces import EnvironmentSpec, spec_from_json, spec_to_json
 
 if TYPE_CHECKING:
     from rookery.bus.kafka.settings import KafkaSettings
+    from rookery.checkpoints.policies import RunFiles
 
 BUS_VARIABLE = "ROOKERY_BUS"
 
@@ -53,9 +52,8 @@ class Home:
         self._control: Bus | None = None
         self._key: Key | None = None
         self._settings: Settings | None = None
-        self._strangers: set[str] = set()  # runs that others than the key's owner asked for
-        self._log: RunLog | None = None
-        self._lock = threading.Lock()
+        self._logs: dict[str | None, RunLog] = {}  # that are followed: of all runs, or of one
+        self._lock = threading.RLock()
 
     @classmethod
     def default(cls) -> Home:
@@ -95,7 +93,8 @@ class Home:
     def close(self) -> None:
         if self._control is not None:
             self._control.close()
-            self._control = self._log = None
+            self._control = None
+            self._logs.clear()
 
     def run_dir(self, run: str) -> Path:
         return self.path / run
@@ -116,12 +115,17 @@ class Home:
         assert key is not None
         return key
 
-    def trusts(self, topic: str, run: str, payload: bytes, headers: Mapping[str, str]) -> bool:
-        """Whether a message was signed with this home's key, or everybody on the bus is trusted."""
+    @property
+    def key(self) -> Key | None:
+        """The home's key, if it was made."""
         if self._key is None:
             self._key = load_key(self.path, make=False)
-        signature = headers.get(SIGNATURE)
-        if signature and self._key and self._key.signed(signature, topic, run, payload):
+        return self._key
+
+    def trusts(self, topic: str, run: str, payload: bytes, headers: Mapping[str, str]) -> bool:
+        """Whether a message was signed with this home's key, or everybody on the bus is trusted."""
+        signature, key = headers.get(SIGNATURE), self.key
+        if signature and key and key.signed(signature, topic, run, payload):
             return True
         return self.settings.trust_bus
 
@@ -149,28 +153,32 @@ class Home:
         return found
 
     def states(self, only: str | None = None) -> dict[str, RunState]:
-        """All runs that were not deleted, oldest first, folded from the log."""
+        """All runs that were not deleted, oldest first, or one of them; folded from the log."""
         if self.cluster is None and not (self.path / "control.sqlite").exists():
             return {}
-        if self.cluster is None:
-            log = RunLog(self, only)
-            log.read()
-            found, self._strangers = log.states, {command.run for command in log.unsigned}
-        else:
-            found = self._followed()
-        return {run: state for run, state in found.items() if state.desired != DELETED}
-
-    def _followed(self) -> dict[str, RunState]:
-        """A cluster's log is read once and then followed: a new reader costs a connection."""
         with self._lock:
-            if self._log is None:
-                self._log = RunLog(self)
-            self._log.read()
-            self._strangers = {command.run for command in self._log.unsigned}
-            return dict(self._log.states)
+            found = self._log(only)
+            found.read()
+            states = found.states if only is None else {only: found.states.get(only)}
+            return {r: s for r, s in states.items() if s is not None and s.desired != DELETED}
+
+    def _log(self, only: str | None) -> RunLog:
+        """Read once and then followed. A cluster's reader of one run costs no less than of all."""
+        if None in self._logs or self.cluster is not None:
+            only = None
+        if only not in self._logs:
+            self._logs = {only: RunLog(self, only)}
+        return self._logs[only]
+
+    def remember(self, states: Iterable[RunState]) -> None:
+        """Keep what was found out about runs beside the log."""
+        with self._lock:
+            self._log(None).remember(states)
 
     def find(self, name: str) -> str:
         """A run's id from an id, a unique prefix of one, or `last`."""
+        if name != "last" and self.states(name):
+            return name
         runs = self.states()
         if name == "last":
             if not runs:
@@ -178,15 +186,13 @@ class Home:
                     f"there is no run in {self.path} yet: start one with rookery train"
                 )
             return max(runs.values(), key=lambda state: state.created_s).id
-        if name in runs:
-            return name
         matches = [run for run in runs if run.startswith(name)]
         if len(matches) == 1:
             return matches[0]
         if matches:
             shown = ", ".join(matches[:5])
             raise InputError(f"run {name!r} is ambiguous: it could be {shown}; give more letters")
-        if any(run.startswith(name) for run in self._strangers):
+        if any(run.startswith(name) for run in self._log(None).strangers):
             raise InputError(
                 f"run {name} was created with another key than {key_path(self.path)}: name the key "
                 f"of the machine that made it in {KEY_VARIABLE}, or set trust_bus in {FILE}"
@@ -260,6 +266,8 @@ class Home:
         return self.files(self.find(name))
 
     def files_of(self, state: RunState) -> RunFiles:
+        from rookery.checkpoints.policies import RunFiles  # imports numpy: few verbs need it
+
         config, uri = self.config(state), self.config(state).checkpoint.uri
         directory = self.run_dir(state.id)
         return RunFiles(
@@ -272,49 +280,23 @@ class Home:
 
     # --- the lease -------------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def lease(self, run: str, patience_s: float = 0.0) -> Iterator[bool]:
+    def lease(self, run: str, patience_s: float = 0.0) -> AbstractContextManager[bool]:
         """True while this process owns the run; False if another does."""
-        lease = self.take_lease(run)
-        deadline = time.monotonic() + patience_s
-        while lease is None and time.monotonic() < deadline:
-            time.sleep(0.02)
-            lease = self.take_lease(run)
-        if lease is None:
-            yield False
-            return
-        with lease:
-            yield True
+        return lease.holding(self._owner(run), patience_s)
 
     def take_lease(self, run: str) -> BinaryIO | None:
-        """The run's lease, until it is closed; None if another has it.
-
-        A lock on a file: the system gives it back when its holder dies, however it dies.
-        """
-        return take_lock(self.run_dir(run) / "owner.lock")
+        """The run's lease, until it is closed; None if another has it."""
+        return lease.take_lock(self._owner(run))
 
     def is_owned(self, run: str) -> bool:
-        path = self.run_dir(run) / "owner.lock"
-        if not path.exists():
-            return False
-        with open(path, "rb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-        return False
+        return lease.is_locked(self._owner(run))
 
+    def has_server(self) -> bool:
+        """Whether a server carries this home's runs."""
+        return lease.is_locked(self.path / lease.SERVER)
 
-def take_lock(path: Path) -> BinaryIO | None:
-    """A lock on a file until it is closed or its holder dies; None if another has it."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    file = open(path, "a+b")  # noqa: SIM115 closed by whoever gives the lock back
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        return None
-    return file
+    def _owner(self, run: str) -> Path:
+        return self.run_dir(run) / lease.OWNER
 
 
 def content(config: RunConfig, spec: EnvironmentSpec) -> dict[str, Any]:

@@ -10,13 +10,10 @@ from typing import Any
 import msgspec
 
 from rookery.bus import EARLIEST, Bus
-from rookery.checkpoints.checkpoint import newest_checkpoint
-from rookery.checkpoints.store import open_store
 from rookery.control.balance import balance
 from rookery.control.home import Home
-from rookery.control.run_state import RUNNING, RunState, WorkerState
+from rookery.control.run_state import ACTIVE, ENDED, RUNNING, RunState, WorkerState
 from rookery.errors import DamagedCheckpoint
-from rookery.learner.manifest import LearnerManifest, pending_fragments
 from rookery.messages import (
     METRICS_TRAINING,
     LedgerSummary,
@@ -29,7 +26,7 @@ STALE_S = 5.0  # a learner that trains reports every second
 
 def status_of(home: Home, state: RunState) -> str:
     """The status as it is now: a run whose owner died is `interrupted`."""
-    return status_now(state, home.is_owned(state.id))
+    return status_now(state, state.desired != RUNNING or home.is_owned(state.id))
 
 
 def status_now(state: RunState, owned: bool) -> str:
@@ -102,29 +99,47 @@ def trained_so_far(metrics: TrainingMetrics | None) -> dict[str, Any]:
 
 
 def list_rows(home: Home) -> list[dict[str, Any]]:
-    rows = []
-    for state in home.states().values():
+    """Opens the bus of runs that go on, and once of each that ended and whose log does not say how
+    far it came."""
+    rows, found_out = [], []
+    for known in home.states().values():
+        has_ended, state = known.status in ENDED, known
+        if known.status in ACTIVE or (has_ended and known.updates is None):
+            state = _as_reported(home, known)
+            found_out += [state] if has_ended else []
         config = state.config["config"]
-        bus = home.read_run_bus(state)
-        metrics = newest_training(bus, state.id)
-        if bus is not None:
-            bus.close()
         rows.append(
             {
                 "run": state.id,
                 "environment": config["environment"]["id"],
                 "algorithm": config["algorithm"]["kind"],
                 "status": status_of(home, state),
-                "env_steps": metrics.env_steps if metrics else state.env_steps,
-                "mean_return_100": metrics.mean_return_100 if metrics else None,
+                "env_steps": state.env_steps,
+                "mean_return_100": state.mean_return_100,
                 "created": time.strftime("%Y-%m-%d %H:%M", time.localtime(state.created_s)),
             }
         )
+    if found_out:
+        home.remember(found_out)
     return rows
+
+
+def _as_reported(home: Home, state: RunState) -> RunState:
+    """With what the run's learner last reported, if it ever did."""
+    bus = home.read_run_bus(state)
+    metrics = newest_training(bus, state.id)
+    if bus is not None:
+        bus.close()
+    if metrics is None:
+        return msgspec.structs.replace(state, updates=state.updates or 0)
+    steps, updates, mean = metrics.env_steps, metrics.updates, metrics.mean_return_100
+    return msgspec.structs.replace(state, env_steps=steps, updates=updates, mean_return_100=mean)
 
 
 def show(home: Home, run: str) -> dict[str, Any]:
     """The JSON object of `rookery runs show`."""
+    from rookery.checkpoints.store import open_store
+
     state = home.state(run)
     config = home.config(state)
     bus = home.read_run_bus(state)
@@ -180,6 +195,10 @@ def last_ledger(
     A life that ended without a checkpoint takes its metrics with it: what counts then is what the
     next learner will go on from.
     """
+    from rookery.checkpoints.checkpoint import newest_checkpoint  # numpy: a list needs none
+    from rookery.checkpoints.store import open_store
+    from rookery.learner.manifest import LearnerManifest, pending_fragments
+
     metrics = newest_training(bus, state.id)
     learner = next((w for w in state.workers.values() if w.kind != "actor"), None)
     alive = learner is not None and learner.running and home.is_owned(state.id)

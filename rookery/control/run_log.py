@@ -1,16 +1,27 @@
 """The control log as its readers see it: commands and events of one run or of all, folded.
 
+A reader begins with the states that others have saved, and saves them anew when it has read much.
 Only commands that were signed with the home's key are folded; the others are kept apart, for the
 owner of their run to reject.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
-from rookery.bus import EARLIEST, Bus, Record, Subscription
+from rookery.bus import EARLIEST, Record, Subscription
 from rookery.control.run_state import RunState, apply, why_not
+from rookery.control.saved_states import (
+    Found,
+    Positions,
+    StatesHome,
+    Unsigned,
+    behind,
+    load,
+    save,
+    thin_events,
+)
 from rookery.errors import MessageError
 from rookery.messages import (
     COMMANDS,
@@ -22,20 +33,16 @@ from rookery.messages import (
     decode_json,
 )
 
+SAVE_AFTER = 1_000  # messages since the states were last saved
 MAX_UNSIGNED = 10_000  # kept until their run's owner has rejected them
 MAX_ID = 128  # of a command that nobody vouches for
 UNSIGNED = "it is not signed with this home's key: send it through the server or the command line"
 
 
-class LogHome(Protocol):
+class LogHome(StatesHome, Protocol):
     """What a log needs of its home."""
 
-    @property
-    def control(self) -> Bus: ...
-
     def record(self, *events: Event) -> None: ...
-
-    def trusts(self, topic: str, run: str, payload: bytes, headers: Mapping[str, str]) -> bool: ...
 
 
 class RunLog:
@@ -48,36 +55,70 @@ class RunLog:
         skipped: Callable[[str], None] = lambda line: None,
     ) -> None:
         """`skipped` is told of messages that are none, in one line each."""
-        self.states: dict[str, RunState] = {}
-        self.unsigned: list[Command] = []  # not folded, not rejected yet
         self._rejected: set[str] = set()
         self._skipped = skipped
         self._home, self._only = home, only
-        self._commands = home.control.subscribe(COMMANDS, EARLIEST)
-        self._events = home.control.subscribe(EVENTS, EARLIEST)
+        self._changed: set[str] = set()  # runs whose states are not saved
+        self._unsaved = 0  # messages since
+        self._taken: dict[str, list[tuple[float, Any]]] = {COMMANDS: [], EVENTS: []}  # not folded
+        found = load(home, only) if only is None else _shortened(home, only)
+        self.states, self._read, start = found.states, found.read, found.start
+        self.unsigned, self.strangers = list(found.unsigned), set(found.strangers)
+        self._commands = home.control.subscribe(COMMANDS, start.commands if start else EARLIEST)
+        self._events = home.control.subscribe(EVENTS, start.events if start else EARLIEST)
 
     def read(self) -> list[Command | Event]:
         """Fold what is new and return it, in the order of time; commands before their answers."""
-        events = self._new(self._events, Event)
-        commands = self._new(self._commands, Command)  # read last, or an answer could come first
-        messages = list(_in_order(commands, events))
+        self._take(self._events, Event)
+        self._take(self._commands, Command)  # read last, or an answer could come first
+        messages = list(_in_order(self._taken[COMMANDS], self._taken[EVENTS]))
+        self._taken = {COMMANDS: [], EVENTS: []}
         for message in messages:
             state = apply(self.states.get(message.run), message)
             if state is not None:
                 self.states[message.run] = state
+                self._changed.add(message.run)
+        if self._unsaved >= SAVE_AFTER:
+            self.save()
         return messages
 
-    def _new(self, subscription: Subscription, kind: Any) -> list[tuple[float, Any]]:
-        """Messages with the time at which each was published."""
-        found = []
+    def save(self) -> None:
+        """Spare the next readers what was read here; one who reads a single run lets another."""
+        self._unsaved = 0
+        if self._only is not None:
+            _shortened(self._home, self._only)
+            return
+        read = Positions(self._commands.position(), self._events.position())
+        thin_events(self._home.control, self.states, read.events)
+        changed = [self.states[run] for run in self._changed]
+        save(self._home, changed, read, filter(self._waits, self.unsigned), self.strangers)
+        self._changed.clear()
+
+    def remember(self, states: Iterable[RunState]) -> None:
+        """Take up what was found out about runs elsewhere, and save it with them."""
+        for state in states:
+            self.states[state.id] = state
+            self._changed.add(state.id)
+        self.save()
+
+    def _take(self, subscription: Subscription, kind: Any) -> None:
+        """Messages with the time at which each was published; a bus that fails loses none."""
         while records := subscription.poll(0.0, limit=1024):
+            self._unsaved += len(records)
             for record in records:
-                if self._only is not None and record.key != self._only:
+                if self._only not in (None, record.key) or self._has(record):
                     continue
                 message = self._message(record, kind)
                 if message is not None:
-                    found.append((record.time_s, message))
-        return found
+                    self._taken[record.topic].append((record.time_s, message))
+
+    def _has(self, record: Record) -> bool:
+        """Whether the state that was loaded has the message in it."""
+        read = self._read.get(record.key)
+        if read is None:
+            return False
+        upto = read.commands if record.topic == COMMANDS else read.events
+        return record.offset < upto[record.partition]
 
     def _message(self, record: Record, kind: Any) -> Command | Event | None:
         try:
@@ -88,15 +129,19 @@ class RunLog:
         if kind is Event:
             if isinstance(message, CommandRejected):
                 self._rejected.add(message.command)
-            return message
+            return message if record.key == message.run else None
         if record.key == message.run and self._home.trusts(
             COMMANDS, message.run, record.payload, record.headers
         ):
             return message
-        if len(self.unsigned) < MAX_UNSIGNED:
-            self.unsigned.append(message)  # type: ignore[arg-type]
+        self._set_aside(message)  # type: ignore[arg-type]
         self._skipped(f"{record.topic} offset {record.offset}: skipped: {UNSIGNED}")
         return None
+
+    def _set_aside(self, command: Command) -> None:
+        if len(self.unsigned) < MAX_UNSIGNED and max(len(command.id), len(command.run)) <= MAX_ID:
+            self.unsigned.append(Unsigned(command.run, command.id))
+            self.strangers.add(command.run)
 
     def answer(self, run: str) -> None:
         """Judge the commands that wait, as the owner of the run; each is answered once."""
@@ -114,19 +159,29 @@ class RunLog:
             self.read()
             state = self.states.get(run)
 
-    def refuse_unsigned(self, mine: Callable[[Command], bool]) -> None:
+    def refuse_unsigned(self, mine: Callable[[Unsigned], bool]) -> None:
         """Reject unsigned commands that nobody has rejected yet."""
         chosen = [command for command in self.unsigned if mine(command)]
         self.unsigned = [command for command in self.unsigned if not mine(command)]
-        for command in chosen:
-            state = self.states.get(command.run)
-            folded = state is not None and (  # the signed one came first
-                command.id in state.answered or command.id in state.commands
-            )
-            if folded or command.id in self._rejected or len(command.id) > MAX_ID:
-                continue
+        for command in filter(self._waits, chosen):
             self._rejected.add(command.id)
             self._home.record(CommandRejected(run=command.run, command=command.id, why=UNSIGNED))
+
+    def _waits(self, command: Unsigned) -> bool:
+        """Whether nobody has rejected it, and no signed one with its id came first."""
+        state = self.states.get(command.run)
+        if state is not None and (command.id in state.answered or command.id in state.commands):
+            return False
+        return command.id not in self._rejected
+
+
+def _shortened(home: LogHome, only: str) -> Found:
+    """A run's state and where to read on; where that is much, all is read and saved first."""
+    found = load(home, only)
+    if home.key is None or behind(home.control, found.start) <= SAVE_AFTER:
+        return found
+    RunLog(home).read()
+    return load(home, only)
 
 
 def _in_order(

@@ -10,11 +10,13 @@ that was answered before, or waits already, is nothing new. ALLOWED is the trans
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeVar, get_args
 
 import msgspec
 
 from rookery.config.live import combined, why_not_set
+from rookery.control.answered import Answered
 from rookery.messages import (
     JOINED_FROM,
     CheckpointDamaged,
@@ -29,6 +31,7 @@ from rookery.messages import (
     Job,
     JobDone,
     LearnerOrders,
+    MatchPlayed,
     Origin,
     PauseRun,
     PlayMatch,
@@ -90,7 +93,7 @@ class RunState(msgspec.Struct, frozen=True):
     """Everything that the log says about a run."""
 
     id: str
-    config: dict[str, Any]
+    config: Mapping[str, Any]
     created_s: float
     created_by: str = ""  # id of the command
     origin: Origin = "local"
@@ -105,9 +108,11 @@ class RunState(msgspec.Struct, frozen=True):
     workers: dict[str, WorkerState] = {}  # "actor-0" -> state
     checkpoint: str | None = None
     env_steps: int = 0
+    updates: int | None = None  # when it last ended; None: the log does not say
+    mean_return_100: float | None = None  # then
     damaged: dict[str, str] = {}  # checkpoint -> why
     commands: dict[str, Command] = {}  # waiting for an answer, by id
-    answered: frozenset[str] = frozenset()
+    answered: Answered = Answered()
     seats: dict[str, Any] | None = None  # as they were changed, if ever
     seats_revision: int = 0
     seats_origin: Origin = "local"
@@ -117,6 +122,7 @@ class RunState(msgspec.Struct, frozen=True):
     checkpoints: int = 0  # how many were asked for
     orders_revision: int = 0
     jobs: dict[str, Job] = {}  # accepted and not done, by command
+    matches: tuple[MatchPlayed, ...] = ()  # for the ladder, in the order of the log
 
     @property
     def actors_wanted(self) -> int:
@@ -178,13 +184,21 @@ def apply(state: RunState | None, message: Command | Event) -> RunState | None:
         case JobDone(command=command):
             jobs = {id: job for id, job in state.jobs.items() if id != command}
             return _replace(state, jobs=jobs)
+        case MatchPlayed():
+            return _replace(state, matches=(*state.matches, message))
         case RunEnded(status=status) if status not in ENDED or state.status not in ACTIVE:
             return state  # the first word counts: a learner told to stop by a failure adds nothing
         case RunEnded(status="stopped") if state.desired != STOPPED:
             return state  # said by a learner that was stopped before the run was started again
         case RunEnded(status=status, reason=reason):
-            return _desiring(state, STOPPED, status=status, reason=reason)
+            return _came_to(_desiring(state, STOPPED, status=status, reason=reason), message)
     return state
+
+
+def _came_to(state: RunState, ended: RunEnded) -> RunState:
+    steps = state.env_steps if ended.env_steps is None else ended.env_steps
+    mean = ended.mean_return_100
+    return _replace(state, env_steps=steps, updates=ended.updates, mean_return_100=mean)
 
 
 def why_not(state: RunState | None, command: Command) -> str | None:
@@ -218,7 +232,7 @@ def why_not(state: RunState | None, command: Command) -> str | None:
 def _answered(state: RunState, command: str, accepted: bool, now: float) -> RunState:
     waiting = dict(state.commands)
     asked = waiting.pop(command, None)
-    after = _replace(state, commands=waiting, answered=state.answered | {command})
+    after = _replace(state, commands=waiting, answered=state.answered.plus(command))
     if asked is None:
         return after
     if isinstance(asked, CreateRun):
@@ -313,7 +327,7 @@ def _with_worker(
 
 def _part(config: Any, key: str) -> dict[str, Any]:
     """A part of a config that nobody has judged yet."""
-    found = config.get(key) if isinstance(config, dict) else None
+    found = config.get(key) if isinstance(config, Mapping) else None
     return found if isinstance(found, dict) else {}
 
 

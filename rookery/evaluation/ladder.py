@@ -11,13 +11,12 @@ from typing import Any
 
 import msgspec
 
-from rookery.bus import EARLIEST
 from rookery.checkpoints.policies import newest_of
 from rookery.control.home import Home
 from rookery.errors import InputError
 from rookery.league import League
 from rookery.league.ratings import Z_95
-from rookery.messages import EVENTS, Event, MatchPlayed, decode_json
+from rookery.messages import MatchPlayed
 from rookery.messages.fragment import Game
 
 
@@ -25,7 +24,7 @@ def ladder(home: Home, run: str) -> dict[str, Any]:
     """Every rated player, the strongest first, and who beat whom: `rookery ladder --json`."""
     league = _league(home, run)
     policy = home.config(home.state(run)).learning[0]
-    for match in matches(home, run):
+    for match in home.state(run).matches:
         for game in games_of(match, run, policy):
             league.ratings.note(game)
             league.payoff.note(game)
@@ -53,18 +52,6 @@ def _league(home: Home, run: str) -> League:
     if len(home.spec(home.state(run)).seats) == 1:
         raise InputError(f"run {run} has no league: its environment has one seat")
     return League()
-
-
-def matches(home: Home, run: str) -> Iterator[MatchPlayed]:
-    """The run's matches, in the order in which they were recorded."""
-    subscription = home.control.subscribe(EVENTS, EARLIEST)
-    while records := subscription.poll(0.0, limit=1024):
-        for record in records:
-            if record.key != run:
-                continue
-            event: Event = decode_json(record.payload, Event)
-            if isinstance(event, MatchPlayed):
-                yield event
 
 
 def games_of(match: MatchPlayed, run: str, policy: str) -> Iterator[Game]:

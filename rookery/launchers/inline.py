@@ -91,26 +91,25 @@ def _turns(context: RunContext, worker: WorkerId, stopped: Callable[[], bool]) -
         learner, actor = _build_both(context, worker, watch)
         bookkeeper = learner.bookkeeper
         ended: RunEnded | None = None
-        while ended is None:
+        stopping = False
+        while ended is None and not stopping:
             if next(actor.loop) is None:
                 updated = next(learner.loop)
                 bookkeeper.note(updated)
                 apply_orders(context, learner)
                 if bookkeeper.inbox.orders.paused:
-                    if stopped():
-                        ended = RunEnded(run=context.run, status="stopped", reason="asked to stop")
+                    stopping = stopped()
                     time.sleep(PAUSED_NAP_S)
                 if updated is not None:
                     ended = bookkeeper.ended()
                     due = updated.number % config.checkpoint.every_updates == 0
                     if due and ended is None:
                         _save_both(context, learner, actor, config.seed)
-                    if stopped() and ended is None and (due or actor.rollout.can_save):
-                        ended = RunEnded(run=context.run, status="stopped", reason="asked to stop")
+                    stopping |= stopped() and ended is None and (due or actor.rollout.can_save)
             yield None
         bookkeeper.publish_metrics()
         _save_both(context, learner, actor, config.seed)
-        context.record(ended)
+        context.record(bookkeeper.last_word(ended))
 
 
 def _build_both(

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from rookery.algorithms import algorithm_of
@@ -151,6 +152,17 @@ class Bookkeeper:
         shown = "no episode ended" if mean is None else f"mean return {mean:.1f}"
         return RunEnded(
             run=run, status="limited", reason=f"{limit} came before return {target:g}: {shown}"
+        )
+
+    def last_word(self, ended: RunEnded | None) -> RunEnded:
+        """How it ended, and how far it came; without an end of its own it was asked to stop."""
+        run, steps = self.report.run, self.inbox.ledger.trained
+        ended = ended or RunEnded(run=run, status="stopped", reason="asked to stop")
+        return msgspec.structs.replace(
+            ended,
+            env_steps=steps,
+            updates=self.transport.number,
+            mean_return_100=self.report.mean_return,
         )
 
     def checkpoint_is_due(self) -> bool:

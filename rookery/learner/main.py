@@ -29,7 +29,7 @@ def train(context: RunContext, worker: WorkerId, stop: Callable[[], bool]) -> in
             record_checkpoint(context, learner)
     learner.bookkeeper.publish_metrics()
     record_checkpoint(context, learner)
-    context.record(ended or RunEnded(run=context.run, status="stopped", reason="asked to stop"))
+    context.record(learner.bookkeeper.last_word(ended))
     return 0
 
 

@@ -6,6 +6,7 @@
                        SeatsChanged                                controller -> actors
     commands.control   Command, signed                             people, scripts -> controller
     events             Event                                       controller, workers -> everyone
+    control.states     Saved, signed (`control.saved_states`)      readers of the log -> the next
     metrics.training   TrainingMetrics                             learner -> everyone
     metrics.actors     ActorMetrics                                actor -> everyone
 
@@ -74,6 +75,7 @@ from rookery.messages.ids import (
     MODEL_UPDATES,
     ORDERS_KEY,
     SEATS_KEY,
+    STATES,
     ActorId,
     Origin,
     WeightsVersion,
@@ -162,6 +164,7 @@ __all__ = [
     "RunOwned",
     "SCHEMA",
     "SEATS_KEY",
+    "STATES",
     "SaveCheckpoint",
     "ScaleActors",
     "ScaleLearner",

@@ -113,10 +113,16 @@ class CheckpointDamaged(_Event, frozen=True, kw_only=True, tag="checkpoint_damag
 
 
 class RunEnded(_Event, frozen=True, kw_only=True, tag="run_ended"):
-    """The learner or the controller says how this stretch of the run ended."""
+    """The learner or the controller says how this stretch of the run ended.
+
+    The learner knows how far it came; whoever says it in its place leaves that open.
+    """
 
     status: str  # solved, finished, limited, stopped, failed
     reason: str
+    env_steps: int | None = None
+    updates: int | None = None
+    mean_return_100: float | None = None
 
 
 Event = (

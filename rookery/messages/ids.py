@@ -9,6 +9,7 @@ EXPERIENCES = "experiences"
 MODEL_UPDATES = "model_updates"
 COMMANDS = "commands.control"
 EVENTS = "events"
+STATES = "control.states"
 METRICS_TRAINING = "metrics.training"
 METRICS_ACTORS = "metrics.actors"
 

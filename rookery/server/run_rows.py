@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rookery.control.models import RunRow
 from rookery.control.queries import STALE_S, status_now
-from rookery.control.run_state import RunState
+from rookery.control.run_state import ACTIVE, RunState
 from rookery.messages import TrainingMetrics
 
 if TYPE_CHECKING:
@@ -38,7 +38,9 @@ class Rows:
         self._made: dict[str, _Made] = {}
 
     def of(self, state: RunState) -> RunRow:
-        owner, training = self._follower.owner(state.id), self._follower.training(state.id)
+        busy = state.status in ACTIVE or state.commands or state.jobs  # others show none
+        owner = self._follower.owner(state.id) if busy else ""
+        training = self._follower.training(state.id)
         known, now_s = self._made.get(state.id), time.time()
         if (
             known is not None
@@ -75,8 +77,8 @@ def make_row(state: RunState, owner: str, training: TrainingMetrics | None, now_
         desired=state.desired,
         created_s=state.created_s,
         env_steps=training.env_steps if training else state.env_steps,
-        updates=training.updates if training else 0,
-        mean_return_100=training.mean_return_100 if training else None,
+        updates=training.updates if training else state.updates or 0,
+        mean_return_100=training.mean_return_100 if training else state.mean_return_100,
         steps_per_s=training.recent_steps_per_s if training and fresh else None,
         lag_mean=training.lag_mean if training else None,
         actors=living_actors(state) if owner else 0,

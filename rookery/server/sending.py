@@ -119,7 +119,7 @@ class Sender:
             if id.startswith(prefix):
                 return id
         for state in list(self._follower.states.values()):
-            for id in (*state.commands, *state.answered):
+            for id in (*state.commands, *list(state.answered)):
                 if id.startswith(prefix):
                     return id
         return None

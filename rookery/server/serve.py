@@ -19,7 +19,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rookery.control.home import Home, take_lock
+from rookery.control.home import Home
+from rookery.control.lease import SERVER as LOCK
+from rookery.control.lease import take_lock
 from rookery.control.settings import ServerSettings, Settings, check_bind
 from rookery.errors import InputError
 from rookery.server.security.tokens import TokenStore
@@ -27,7 +29,7 @@ from rookery.server.security.tokens import TokenStore
 if TYPE_CHECKING:
     from rookery.server.control_plane import ControlPlane
 
-LOCK, PLACE, TOKEN = "server.lock", "server.json", "server.token"
+PLACE, TOKEN = "server.json", "server.token"
 OTHER_PORTS = 10  # that are tried after the usual one, where nobody asked for a certain one
 GRACEFUL_S = 5
 SWITCH_S = 0.001  # that a thread which reads files may hold up the one that answers

@@ -387,11 +387,9 @@ class Between:
     def control(self) -> Bus:
         return self  # type: ignore[return-value]
 
-    def record(self, *events: Event) -> None:
-        self._home.record(*events)
-
-    def trusts(self, topic: str, run: str, payload: bytes, headers: Mapping[str, str]) -> bool:
-        return self._home.trusts(topic, run, payload, headers)
+    def __getattr__(self, name: str) -> Any:
+        """All else is the home's own, or its bus's."""
+        return getattr(self._home if hasattr(self._home, name) else self._home.control, name)
 
     def subscribe(self, topic: str, start: Position | str) -> Subscription:
         inner = self._home.control.subscribe(topic, start)

@@ -18,7 +18,7 @@ import rookery
 from rookery.control.home import Home
 from rookery.envs.registry import describe, make
 from rookery.errors import InputError, RookeryError, UnknownName
-from rookery.evaluation.ladder import games_of, ladder_text, matches
+from rookery.evaluation.ladder import games_of, ladder_text
 from rookery.evaluation.match import (
     PlayedGame,
     Tally,
@@ -29,7 +29,7 @@ from rookery.evaluation.match import (
     tally,
 )
 from rookery.league.ratings import Ratings
-from rookery.messages import MatchPlayed
+from rookery.messages import CreateRun, MatchPlayed
 from rookery.messages.fragment import Game
 from tests.conftest import wait_until
 
@@ -254,8 +254,9 @@ def test_matches_are_read_for_one_run_in_their_order(place: Home) -> None:
     def played(run: str, wins: int) -> MatchPlayed:
         return MatchPlayed(run=run, players=("x:1", "y:2"), wins=wins, draws=0, losses=0)
 
+    place.send(*(CreateRun(run=run, config={}) for run in ("one", "two")))
     place.record(played("one", 1), played("two", 2), played("one", 3))
-    assert [match.wins for match in matches(place, "one")] == [1, 3]
+    assert [match.wins for match in place.state("one").matches] == [1, 3]
     place.close()
 
 

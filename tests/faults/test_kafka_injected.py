@@ -31,6 +31,7 @@ from rookery.messages import (
     METRICS_ACTORS,
     METRICS_TRAINING,
     MODEL_UPDATES,
+    STATES,
 )
 from rookery.testing.bus_suite import drain
 from tools.kafka.mock import FETCH, LIST_OFFSETS, PRODUCE, MockCluster
@@ -401,7 +402,7 @@ def test_many_faults_lose_nothing(
 SMALL = ("CartPole-v1", "--envs-per-actor", 16, "--set", "actors.rollout_steps=32", "--actors", 2)
 RUN_TOPICS = (
     *(COMMANDS, EVENTS, EXPERIENCES, MODEL_UPDATES, METRICS_TRAINING, METRICS_ACTORS),
-    NEWEST,
+    *(STATES, NEWEST),
 )
 
 

@@ -17,6 +17,7 @@ from rookery.bus.kafka.settings import KafkaSettings
 from rookery.errors import BusError
 
 NEWEST = "newest"  # each key's newest headers, of all topics that are not compacted
+_KEYED = ("model_updates", "control.states", NEWEST)  # of each key only the newest counts
 
 _DAY_MS = 24 * 3600 * 1000
 _SMALL_SEGMENTS = {"segment.bytes": str(8 << 20), "segment.ms": str(10 * 60 * 1000)}
@@ -36,7 +37,7 @@ _PASSING = {
 
 def wanted(topic: str, settings: KafkaSettings) -> dict[str, str]:
     """The settings of a topic, by its bare name."""
-    if topic in ("model_updates", NEWEST):
+    if is_compacted(topic):
         return _COMPACTED
     if topic.startswith("metrics."):
         return _PASSING
@@ -51,7 +52,7 @@ def wanted(topic: str, settings: KafkaSettings) -> dict[str, str]:
 
 
 def is_compacted(topic: str) -> bool:
-    return topic in ("model_updates", NEWEST)
+    return topic in _KEYED
 
 
 class Topics:
@@ -138,7 +139,7 @@ class Topics:
         needed = wanted(bare, self._clients.settings)
         if needed["cleanup.policy"] not in policy:
             loss = (
-                "late actors would not get the newest weights"
+                "late readers would not get each key's newest message"
                 if is_compacted(bare)
                 else "all but each key's newest message would be lost"
             )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from typing import Any
 
-from rookery.bus import EARLIEST, Record, Subscription
+from rookery.bus import Record, Subscription
 from rookery.control.home import Home
 from rookery.control.run_log import RunLog
 from rookery.control.run_state import RunState
@@ -30,6 +30,7 @@ from rookery.server.feed.shared_topics import POLL_S, PORTION, only
 CHANNELS: dict[str, tuple[str, Any]] = {"events": (EVENTS, Event), "commands": (COMMANDS, Command)}
 RECENT = 20_000  # messages of a channel in memory
 RECENT_BYTES = 32 << 20
+AT_FIRST = 2_000  # that are read when the following begins; older ones are on the bus
 ANSWERS = 20_000  # to commands, in memory
 
 _Said = tuple[Message, Command | Event]
@@ -70,7 +71,7 @@ class ControlFeed:
         return list(heapq.merge(*lists, key=lambda message: message.time_s))
 
     def reset(self) -> None:
-        """After a failure: read on from what was handed on, and fold from the beginning."""
+        """After a failure: read on from what was handed on, and fold from what was saved."""
         readers, self._readers, self._log = self._readers, {}, None
         self._is_behind, self._wait_s = True, 0.0
         for reader in readers.values():
@@ -79,9 +80,11 @@ class ControlFeed:
     def _begin(self) -> None:
         control, readers = self._home.control, {}
         for channel, (topic, _) in CHANNELS.items():
-            only(control.end(topic), topic)
-            start = (self._next[channel],) if self._next[channel] else EARLIEST
-            readers[channel] = control.subscribe(topic, start)
+            end = only(control.end(topic), topic)
+            if not self._next[channel] and end > AT_FIRST:
+                self._next[channel] = end - AT_FIRST
+                self.recent[channel] = Stretch(end - AT_FIRST - 1, RECENT, RECENT_BYTES)
+            readers[channel] = control.subscribe(topic, (self._next[channel],))
         self._log = RunLog(self._home)
         self._readers = readers
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 
 from rookery.control.home import Home
-from rookery.control.run_state import DELETED, RunState
+from rookery.control.run_state import DELETED, STOPPED, RunState
 from rookery.errors import RookeryError
 from rookery.messages import ActorMetrics, CommandAccepted, CommandRejected, TrainingMetrics
 from rookery.server.feed.control_log import CHANNELS, ControlFeed
@@ -116,6 +116,11 @@ class Follower:
         metrics = self._feeds.metrics.get(run)
         return metrics.ends[part] if metrics is not None else -1
 
+    def resting_end(self, channel: str) -> int:
+        """The same, of the metrics of a run that does not run: nothing is on its way; else -1."""
+        state = self.states.get(split_channel(channel)[1])
+        return self.end(channel) if state is not None and state.desired == STOPPED else -1
+
     # --- from memory, or else from the bus --------------------------------------------------------
 
     def log(
@@ -198,9 +203,10 @@ class Follower:
         is_new = self.ready.is_set()  # else all that there is was there before
         messages = self._control.poll()
         self._waiting += messages
-        for run in {message.run for message in messages} if is_new else set(self.states):
-            if run in self.states:
-                self._feeds.look(self.states[run], is_new=is_new)
+        if not is_new:
+            self._feeds.begin(self.states.values())
+        for run in {message.run for message in messages if is_new} & self.states.keys():
+            self._feeds.look(self.states[run], is_new=True)
         self._waiting += self._feeds.poll()
         messages, self._waiting = self._waiting, []
         if messages and is_new:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rookery.control.home import Home
-from rookery.control.run_state import DELETED, STOPPED, RunState
+from rookery.control.run_state import DELETED, ENDED, STOPPED, RunState
 from rookery.server.feed.recent_log import Message
 from rookery.server.feed.run import RunFeed
 from rookery.server.feed.run_metrics import RunMetrics
 from rookery.server.feed.shared_topics import SharedFeed, is_shared
+
+FIRST = 200  # the newest runs, which are looked at before anybody is answered
+LATER = 10  # others, at each poll
 
 
 class Feeds:
@@ -19,9 +24,20 @@ class Feeds:
         self._shared = SharedFeed(home) if home.cluster is not None else None
         self._feeds: dict[str, RunFeed] = {}
         self._active: set[str] = set()  # runs whose feeds are polled
+        self._later: dict[str, RunState] = {}  # runs of long ago that were not looked at yet
+
+    def begin(self, states: Iterable[RunState]) -> None:
+        """All that there is at first, oldest first: old runs that ended are looked at by and by,
+        for each has a bus to be opened."""
+        known = list(states)
+        self._later = {s.id: s for s in known[:-FIRST] if s.status in ENDED and not is_shared(s)}
+        for state in known:
+            if state.id not in self._later:
+                self.look(state, is_new=False)
 
     def look(self, state: RunState, *, is_new: bool) -> None:
         """The log spoke of the run: its metrics may begin, go on or end."""
+        is_new = self._later.pop(state.id, None) is None and is_new
         if state.desired == DELETED:
             self._forget(state.id)
         elif self._shared is not None and is_shared(state):
@@ -30,6 +46,8 @@ class Feeds:
             self._follow(state, is_new)
 
     def poll(self) -> list[Message]:
+        for run in list(reversed(self._later))[:LATER]:  # the newest first
+            self.look(self._later[run], is_new=False)
         found = self._shared.poll() if self._shared is not None else []
         for run in sorted(self._active):
             feed = self._feeds[run]

@@ -80,6 +80,9 @@ class Fanout:
 
     def behind(self, selection: Selection, at: dict[str, int]) -> dict[str, int]:
         """Channels of which one who is `at` these seqs lacks something, and up to where."""
+        for channel in at.keys() - self._ends.keys():  # of a run of long ago, perhaps
+            if (end := self._follower.resting_end(channel)) >= 0:
+                self._ends[channel] = end
         return {
             channel: end
             for channel, end in self._ends.items()

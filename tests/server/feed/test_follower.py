@@ -23,6 +23,7 @@ from rookery.messages import (
     EVENTS,
     METRICS_ACTORS,
     METRICS_TRAINING,
+    STATES,
     ActorMetrics,
     CheckpointSaved,
     CommandAccepted,
@@ -40,6 +41,7 @@ from rookery.messages import (
 )
 from rookery.server.feed import control_log as control_feed
 from rookery.server.feed import run as run_feed
+from rookery.server.feed import runs as feeds
 from rookery.server.feed.follower import Follower, Message
 from rookery.server.feed.recent_log import Stretch
 from tools.kafka.mock import MockCluster
@@ -270,6 +272,50 @@ def test_an_old_run_costs_no_file_until_it_starts_again(
     assert [m.seq for m in follower.read("metrics/old", 37, 100)] == [38, 39, 40]
 
 
+def test_old_runs_that_ended_are_looked_at_by_and_by(
+    home, follow, bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeds, "FIRST", 2)
+    monkeypatch.setattr(feeds, "LATER", 0)
+    runs = [f"r{n}" for n in range(6)]
+    for run in runs:
+        create(home, run)
+        bus(run).publish([training(run, 3)])
+        if run != "r1":
+            home.record(RunEnded(run=run, status="finished", reason="done", updates=2))
+    follower = follow()
+    read = {run for run in runs if follower.training(run) is not None}
+    assert read == {"r1", "r4", "r5"}, "the one that goes on and the newest"
+    assert follower.end("metrics/r0") == -1 == follower.resting_end("metrics/r1")
+    heard = Heard(follower)
+    carry_out(home, StartRun(run="r0"))
+    until(lambda: follower.training("r0"), "the run is looked at when it starts again")
+    bus("r0").publish([training("r0", 4)])
+    heard.wait("metrics/r0", 1)
+    assert heard.seqs("metrics/r0") == [1], "what was there before is not new"
+    monkeypatch.setattr(feeds, "LATER", 1)
+    until(lambda: all(follower.training(run) for run in runs), "all were looked at")
+    assert follower.resting_end("metrics/r2") == 0 == follower.end("metrics/r2")
+
+
+def test_following_begins_with_the_newest_of_the_log(
+    home, follow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control_feed, "AT_FIRST", 5)
+    create(home, "a")
+    for n in range(20):
+        home.record(CheckpointSaved(run="a", name=f"c{n}", env_steps=n))
+    follower = follow()
+    end = follower.end("events")
+    assert len(follower._control.recent["events"]) == 5 and follower.states["a"].env_steps == 19
+    assert [m.seq for m in follower.log("events", "a", -1, 100)] == list(range(end + 1))
+    assert [m.seq for m in follower.log("events", None, end - 3, 100)] == [end - 2, end - 1, end]
+    heard = Heard(follower)
+    home.record(CheckpointSaved(run="a", name="last", env_steps=99))
+    heard.wait("events", end + 1)
+    assert heard.seqs("events") == [end + 1]
+
+
 def test_a_run_that_says_nothing_sleeps_until_it_says_something(
     home, follow, bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -385,10 +431,10 @@ def test_messages_that_are_none_are_passed_over(home, follow, bus) -> None:
     not_text = good.payload[:-1] + b',"more":"\xff"}'
     publisher.publish([Outgoing(METRICS_TRAINING, b"[1", key="a"), good])
     publisher.publish([Outgoing(METRICS_TRAINING, not_text, key="a"), training("a", 2)])
-    home.control.publish([Outgoing(EVENTS, b"[]", key="a")])
+    (none,) = home.control.publish([Outgoing(EVENTS, b"[]", key="a")])
     home.record(CheckpointSaved(run="a", name="c", env_steps=1))
     heard.wait("metrics/a", 3)
-    heard.wait("events", follower.end("events"))
+    heard.wait("events", none + 1)
     assert heard.seqs("metrics/a") == [1, 3]
     assert follower.trouble is None
 
@@ -473,7 +519,7 @@ class TestOnACluster:
 
     @pytest.fixture
     def home(self, tmp_path: Path) -> Iterator[Home]:
-        topics = (COMMANDS, EVENTS, METRICS_TRAINING, METRICS_ACTORS, "newest")
+        topics = (COMMANDS, EVENTS, STATES, METRICS_TRAINING, METRICS_ACTORS, "newest")
         with MockCluster(brokers=1) as mock:
             for topic in (*topics, *(f"own.{topic}" for topic in topics)):
                 mock.create_topic(topic)
