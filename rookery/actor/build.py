@@ -6,31 +6,30 @@ JAX function; otherwise the same turns are taken step by step. That is decided h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from rookery import seeds
-from rookery.actor.lineup import Lineup, Member
+from rookery.actor.lineup import Lineup
 from rookery.actor.loop import Rollout, play
-from rookery.actor.members import PlayerFactory, close_members, is_compiled
 from rookery.actor.packing import Turns
 from rookery.actor.rating_lineup import RatingLineup
 from rookery.actor.rollouts.rating import WithRatings
 from rookery.actor.training_lineup import TrainingLineup
 from rookery.actor.transport import ActorTransport
 from rookery.algorithms.policies import grouped
-from rookery.checkpoints.policies import FindRun, RunFiles, load_snapshot
+from rookery.checkpoints.policies import FindRun, RunFiles, frozen_weights, load_snapshot
 from rookery.checkpoints.store import open_store
 from rookery.config.models import RunConfig
-from rookery.messages import ActorId
+from rookery.messages import ActorId, SeatsChanged
 from rookery.messages.fragment import Fragment
-from rookery.players.factory import compilable
+from rookery.players.factory import PlayerFactory, close_members, compilable
+from rookery.players.member import Member, PolicyWeights
 from rookery.players.names import PlayerName
-from rookery.players.policy import PolicyPlayer, draw_jax
-from rookery.players.seat_map import Seating
+from rookery.players.seat_map import Seating, SeatMap, reseated
 from rookery.spaces import SeatSpec
 from rookery.worker.context import RunContext
 from rookery.worker.policies import Layout, env_steps, is_solo, layouts, networks, policy_setups
@@ -45,6 +44,9 @@ class Actor:
     rollout: Rollout
     transport: ActorTransport
     loop: Iterator[tuple[Fragment, ...] | None]
+
+    def close(self) -> None:
+        self.rollout.close()
 
 
 def build_actor(
@@ -89,43 +91,52 @@ def _recorded_rollout(context: RunContext) -> Rollout:
 
 def _solo_rollout(context: RunContext, actor: ActorId, busy: Callable[[str], None]) -> Rollout:
     """The plain case, without a table: one seat, one policy."""
-    config, (seat,) = context.config, context.spec.seats
-    (network,) = networks(config, context.seating).values()
+    config, ((seat, spec),) = context.config, context.spec.seats.items()
+    factory = run_factory(config, context.seating, context.find, context.spec.compiled)
+    (policy,) = context.seating.live
+    player: Any = factory.member(policy, seat, spec).player
+    sizes = (config.actors.rollout_steps, config.actors.envs_per_actor)
     seed = seeds.number(config.seed, "environment", *actor)
+    environment = config.environment
     if context.spec.compiled:
-        import jax.numpy as jnp
-
         from rookery.actor.rollouts.compiled import CompiledRollout
         from rookery.envs.registry import make_compiled
 
-        return CompiledRollout(
-            make_compiled(config.environment.id, config.environment.kwargs),
-            PolicyPlayer(network, jnp, draw_jax),
-            seat,
-            config.actors.rollout_steps,
-            config.actors.envs_per_actor,
-            seed,
-        )
+        env = make_compiled(environment.id, environment.kwargs)
+        return CompiledRollout(env, player, seat, *sizes, seed)
     from rookery.actor.rollouts.stepped import SteppedRollout
     from rookery.envs.registry import make
 
     busy("making the environment")
-    env = make(config.environment.id, config.actors.envs_per_actor, config.environment.kwargs)
+    stepped = make(environment.id, config.actors.envs_per_actor, environment.kwargs)
     rng = seeds.generator(config.seed, "actor", *actor)
-    return SteppedRollout(
-        env, PolicyPlayer(network), seat, config.actors.rollout_steps, rng, seed, busy
-    )
+    return SteppedRollout(stepped, player, seat, config.actors.rollout_steps, rng, seed, busy)
+
+
+def run_factory(
+    config: RunConfig, seating: Seating, find: FindRun, compiled: bool = False, places: int = 1
+) -> PlayerFactory:
+    """Of a run that trains: its own policies have no weights yet, they come with each rollout."""
+    frozen, nets = frozen_weights(find), networks(config, seating)
+
+    def load(name: PlayerName, seat: str, spec: SeatSpec) -> PolicyWeights:
+        if name.kind == "snapshot":
+            return frozen(name, seat, spec)
+        live = name.name if name.kind == "policy" else ""
+        return PolicyWeights(live, nets[name.name], {}, live)
+
+    return PlayerFactory(seating.spec.id, load, _namespace(compiled), places=places)
 
 
 def check_players(config: RunConfig, seating: Seating, find: FindRun) -> None:
     """Make every player once, so that whoever can't play is refused before a run exists."""
-    factory = PlayerFactory(config, seating, find)
+    factory = run_factory(config, seating, find)
     for text in seating.others:
-        for spec, seats in factory.spaces(seating, text).items():
-            close_members(factory.members(text, spec, list(seating.spec.seats)[min(seats)]))
+        close_members(factory.seated(seating, [text]))
     if seating.has_league:
+        first = next(iter(seating.spec.seats.items()))
         for text in config.league.reference:
-            close_members(factory.members(PlayerName.parse(text).text, *_first_seat(seating)))
+            close_members(factory.members(text, *first))
     setups = policy_setups(config, seating)
     grouped([setups[p] for p in config.learning], config.actors.rollout_steps)
 
@@ -133,16 +144,27 @@ def check_players(config: RunConfig, seating: Seating, find: FindRun) -> None:
 def make_rollout(context: RunContext, actor: ActorId, busy: Callable[[str], None]) -> Rollout:
     """Tables for training and, beside them, for rating games."""
     config, seating = context.config, context.seating
-    factory = PlayerFactory(config, seating, context.find, _namespace(is_compiled(seating)))
+    places = config.actors.opponents_per_actor
+    factory = run_factory(config, seating, context.find, seating.is_compiled, places)
+
+    def members(seats: Seating, known: Sequence[Member] = ()) -> list[Member]:
+        """Policies first, in the config's order: saved lineups are in this one."""
+        policies = [policy for policy in config.all_policies if policy in seats.live]
+        return factory.seated(seats, dict.fromkeys([*policies, *seats.map.options]), known)
+
+    def reseat(changed: SeatsChanged, known: Sequence[Member]) -> tuple[SeatMap, list[Member]]:
+        seats = reseated(config, seating, changed.seats)
+        return seats.map, members(seats, known)
+
     load = _loader(context.files)
     games = config.league.games_per_draw
     lineup = TrainingLineup(
         seating.map,
-        factory.all_members(seating),
+        members(seating),
         games,
         load,
         seeds.generator(config.seed, "seats", *actor, 0),
-        factory.reseat,
+        reseat,
         _blocks(config),
     )
     found = layouts(config, seating)
@@ -181,13 +203,10 @@ def _rating_members(context: RunContext) -> tuple[list[Member], list[Member]]:
     config, seating = context.config, context.seating
     names = [PlayerName.parse(text) for text in config.league.reference]
     compiled = seating.spec.compiled and all(compilable(n) for n in names)
-    factory = PlayerFactory(config, seating, context.find, _namespace(compiled))
-    policy = config.learning[0]
-    seat, spec = next(iter(seating.spec.seats.items()))
-    rated = [
-        Member(f"league:{policy}", factory.policy(policy, "snapshot")) for _ in range(RATING_PLACES)
-    ]
-    return rated, [m for name in names for m in factory.members(name.text, spec, seat)]
+    factory = run_factory(config, seating, context.find, compiled, RATING_PLACES)
+    first = next(iter(seating.spec.seats.items()))
+    rated = factory.members(f"league:{config.learning[0]}", *first)
+    return rated, [m for name in names for m in factory.members(name.text, *first)]
 
 
 def _tables(
@@ -219,7 +238,7 @@ def _tables(
     busy("making the environment")
     stepped = make(environment.id, slots, environment.kwargs)
     rng = seeds.generator(config.seed, "actor", *actor, *([part] if part else []))
-    table = Table(stepped, lineup, rng, seed, busy)
+    table = Table(stepped, lineup, rng, seed, busy, f"{actor}.{part}")
     limit = env_steps(found) if found else None
     return TableRollout(table, found, blank, limit)
 
@@ -235,8 +254,3 @@ def _namespace(compiled: bool) -> Any:
     import jax.numpy as jnp
 
     return jnp
-
-
-def _first_seat(seating: Seating) -> tuple[SeatSpec, str]:
-    seat, spec = next(iter(seating.spec.seats.items()))
-    return spec, seat

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rookery.actor.lineup import Member
 from rookery.messages.fragment import Episode, Game
 from rookery.messages.frame import Arrays
+from rookery.players.member import Member
 
 
 class GameBook:
@@ -52,8 +52,8 @@ class GameBook:
             if names.count(names[0]) < len(names):  # a game against oneself says nothing
                 if any(resigned[i]):  # whoever gave up has lost, whatever the totals say
                     totals[i] = [-1.0 if gave_up else 1.0 for gave_up in resigned[i]]
-                late = tuple(missed[i]) if any(missed[i]) else ()
-                self._games.append(Game(names, tuple(totals[i]), lengths[i], late))
+                by_fallback = tuple(missed[i]) if any(missed[i]) else ()
+                self._games.append(Game(names, tuple(totals[i]), lengths[i], by_fallback))
 
     def clear(self, slots: np.ndarray | slice) -> None:
         self.totals[slots], self.lengths[slots] = 0.0, 0

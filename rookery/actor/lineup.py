@@ -11,35 +11,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
 from rookery.actor.loop import Admitted
 from rookery.messages.frame import Arrays
-from rookery.players import DeferredPlayer, Player
+from rookery.players.member import Member
 
 ROUND_STEPS = 64  # of a rollout in which nobody learns
 
 Load = Callable[[str], Arrays]  # a snapshot's file -> its weights
-
-
-@dataclass
-class Member:
-    """One player of the lineup."""
-
-    text: str  # as the seat map names it: "main", "league:main", "script:random"
-    player: Player | DeferredPlayer
-    name: str = ""  # who it is now: "main", "main@340"; "": a league's place not yet filled
-    arrays: Arrays = field(default_factory=dict)  # a snapshot's; a policy's come with each rollout
-    policy: str = ""  # the live policy that it is, if it is one
-    file: str = ""  # where a snapshot's weights are
-    seats: frozenset[int] = frozenset()  # the seats whose spaces it was made for; empty: all
-
-    @property
-    def deferred(self) -> bool:
-        return hasattr(self.player, "ask")
 
 
 class Lineup(Protocol):

@@ -41,6 +41,10 @@ class Rollout(Protocol):
         """Begin new episodes; for environments whose state cannot be saved."""
         ...
 
+    def close(self) -> None:
+        """End its players, as far as they have to be ended."""
+        ...
+
 
 class Transport(Protocol):
     """The actor's side of the bus."""

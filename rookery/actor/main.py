@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 
 from rookery.actor.build import Actor, build_actor
 from rookery.actor.transport import ActorTransport
@@ -28,7 +29,7 @@ def act(
     with DeadlineWatch(context.record, context.run, worker, deadline_s) as watch:
         actor = build_actor(context, actor_id, WAIT_S, watch.busy, stop, heartbeat_s)
         meter = ActorMeter(context, actor)
-        with HeartbeatThread(actor.transport, heartbeat_s):
+        with closing(actor), HeartbeatThread(actor.transport, heartbeat_s):
             for fragment in actor.loop:
                 meter.note(fragment is not None)
     if heartbeat_s:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rookery.actor.lineup import Load, Member, SnapshotPlaces, from_json_arrays, json_arrays, recall
+from rookery.actor.lineup import Load, SnapshotPlaces, from_json_arrays, json_arrays, recall
 from rookery.actor.loop import Admitted
 from rookery.messages.frame import Arrays
+from rookery.players.member import Member
 
 
 class RatingLineup:

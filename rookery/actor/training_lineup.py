@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from rookery.actor.lineup import Load, Member, SnapshotPlaces, from_json_arrays, json_arrays, recall
+from rookery.actor.lineup import Load, SnapshotPlaces, from_json_arrays, json_arrays, recall
 from rookery.actor.loop import Admitted
 from rookery.messages import SeatsChanged
 from rookery.messages.frame import Arrays
+from rookery.players.member import Member
 from rookery.players.seat_map import SeatMap
 
 Recast = Callable[[SeatsChanged, Sequence[Member]], tuple[SeatMap, list[Member]]]

@@ -15,6 +15,8 @@ from rookery.errors import InputError, UnknownName
 from rookery.league import League
 from rookery.messages.frame import Arrays
 from rookery.messages.weights import decode_weights
+from rookery.players.member import LoadWeights, PolicyWeights
+from rookery.players.names import PlayerName
 from rookery.players.seat_map import Seating
 from rookery.spaces import EnvironmentSpec, SeatSpec
 
@@ -64,14 +66,15 @@ class FrozenPolicy:
     network: Network
     arrays: Arrays
 
-    def check_plays(self, seat: str, spec: SeatSpec) -> None:
-        """Refuse a seat with other spaces than those it was trained in."""
+    def for_seat(self, seat: str, spec: SeatSpec, name: str = "") -> PolicyWeights:
+        """What plays there; a seat with other spaces than those of its training is refused."""
         own = self.network.spec
         if (own.observation, own.action) != (spec.observation, spec.action):
             raise InputError(
                 f"{self.name} cannot play seat {seat!r}: it was trained in another space "
                 f"({_shapes(own)}, here {_shapes(spec)})"
             )
+        return PolicyWeights(name or self.name, self.network, self.arrays)
 
 
 def load_policy(
@@ -113,6 +116,16 @@ def load_policy(
             )
     known = [str(each.number) for each in pool] + [str(manifest.number)]
     raise UnknownName("version", f"{run}@{number}", [f"{run}@{n}" for n in known])
+
+
+def frozen_weights(find: FindRun) -> LoadWeights:
+    """For players called `RUN` or `RUN@340`: its newest weights, or those of the version."""
+
+    def load(name: PlayerName, seat: str, spec: SeatSpec) -> PolicyWeights:
+        run, number = name.run
+        return load_policy(find(run), number).for_seat(seat, spec)
+
+    return load
 
 
 def newest_of(files: RunFiles) -> Checkpoint[PolicyManifest]:

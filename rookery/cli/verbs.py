@@ -315,18 +315,18 @@ def algorithms(arguments: argparse.Namespace, began: float) -> int:
 
 def players(arguments: argparse.Namespace, began: float) -> int:
     from rookery.control import catalogue
-    from rookery.players.kinds import KINDS
 
+    found = catalogue.players()
     if arguments.json:
-        print(json.dumps({"players": catalogue.players()}))
+        print(json.dumps({"players": found}))
         return OK
     lines = [("PLAYER", "")]
-    for kind in KINDS:
-        lines.append((kind.example, kind.description))
-        for option in kind.options:
-            default = f", default {option.default}" if option.default else ""
-            shown = f"  {option.description} ({option.takes}{default})"
-            lines.append((f"  {option.name}", shown))
+    for kind in found:
+        lines.append((kind["example"], kind["description"]))
+        for option in kind["options"]:
+            default = f", default {option['default']}" if option["default"] else ""
+            shown = f"  {option['description']} ({option['takes']}{default})"
+            lines.append((f"  {option['name']}", shown))
     print_table(lines)
     print("in `rookery match` a run's id stands for its newest checkpoint, playing greedily")
     return OK

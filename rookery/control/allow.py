@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from rookery.config.algorithm import AlgorithmConfig, OwnConfig
 from rookery.config.models import Draw, RunConfig
 from rookery.envs.family import FAMILIES
-from rookery.errors import InputError
+from rookery.errors import InputError, UnknownName
+from rookery.players.factory import kind_of
+from rookery.players.kinds import Outside
 from rookery.players.names import PlayerName
 
 if TYPE_CHECKING:
@@ -55,6 +57,8 @@ def player_refused(text: str, allow: Allow, where: str = "player") -> str | None
         name = PlayerName.parse(text)
     except InputError as error:
         return f"{where}: {error}"
+    if _outside(name) == "not said":
+        return f"{where} {_shown(name.base)} is a {name.kind}, which nobody may name from elsewhere"
     named = _player(name)
     if named is not None and (why := _judge(where, name.base, named, allow)) is not None:
         return why
@@ -133,15 +137,23 @@ def _players(chosen: Any) -> Iterator[str]:
 
 def _player(name: PlayerName) -> _Named | None:
     """What it names outside the run; None for a policy, a league, a snapshot and our own rules."""
-    match name.kind:
-        case "script" if ":" in name.name:
+    match _outside(name):
+        case "code":
             return _Named(("code",), (name.name,))
-        case "engine":
+        case "binaries":
             return _Named(("binaries",), (name.name, *_program(name.name)))
-        case "onnx":
+        case "files":
             return _Named(("files",), _paths(name.name))
         case _:
             return None
+
+
+def _outside(name: PlayerName) -> Outside:
+    """As its kind says; a name that nothing stands for names nothing, and is refused when made."""
+    try:
+        return kind_of(name).outside
+    except UnknownName:
+        return "nothing"
 
 
 def _program(engine: str) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from rookery.config.algorithm import is_live, models
-from rookery.players.kinds import KINDS
+from rookery.players.kinds import KINDS, find_kind
 
 
 def algorithms() -> dict[str, dict[str, Any]]:
@@ -33,10 +33,11 @@ def algorithms() -> dict[str, dict[str, Any]]:
 
 def players() -> list[dict[str, Any]]:
     """Every kind of player that can be named."""
+    kinds = {key: find_kind(key) for key in KINDS}
     return [
         {
-            "kind": kind.kind,
-            "name": kind.name,
+            "kind": key.partition(":")[0],
+            "name": key.partition(":")[2],
             "example": kind.example,
             "description": kind.description,
             "options": [
@@ -49,5 +50,5 @@ def players() -> list[dict[str, Any]]:
                 for option in kind.options
             ],
         }
-        for kind in KINDS
+        for key, kind in kinds.items()
     ]

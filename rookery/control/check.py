@@ -18,13 +18,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rookery.actor.build import check_players
-from rookery.actor.members import reseated
 from rookery.config.models import RunConfig
 from rookery.config.reading import validate
 from rookery.control.home import Home
 from rookery.envs.registry import describe
 from rookery.errors import InputError, RookeryError
-from rookery.players.seat_map import SeatFunction, Seating
+from rookery.players.seat_map import SeatFunction, Seating, reseated
 from rookery.spaces import EnvironmentSpec, spec_from_json, spec_to_json
 from rookery.worker.xla import prepare_xla
 

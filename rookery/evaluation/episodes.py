@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from rookery import seeds
-from rookery.actor.lineup import FixedLineup, Member
-from rookery.checkpoints.policies import load_policy, newest_of
-from rookery.config.models import RunConfig
+from rookery.actor.lineup import FixedLineup
+from rookery.checkpoints.policies import FrozenPolicy, RunFiles, frozen_weights, load_policy
 from rookery.control.home import Home
 from rookery.envs import SOLO_SEAT, BatchedEnvironment
 from rookery.envs.registry import make
 from rookery.errors import UnknownName
 from rookery.evaluation.match import play_games
-from rookery.messages.frame import Arrays
 from rookery.players import Player
-from rookery.players.factory import make_player
+from rookery.players.factory import PlayerFactory, close_members
+from rookery.players.member import Member, PolicyWeights
 from rookery.players.names import PlayerName
-from rookery.players.policy import PolicyPlayer
-from rookery.players.scripts.any_game import RandomPlayer
 from rookery.players.seat_map import Seating
+from rookery.spaces import SeatSpec
 
 MAX_SLOTS = 128
 
@@ -46,8 +47,7 @@ class Episodes:
 
 def play_episodes(
     env: BatchedEnvironment,
-    player: Player,
-    arrays: Arrays,
+    member: Member,
     episodes: int,
     seed: int,
     rng: np.random.Generator,
@@ -61,9 +61,10 @@ def play_episodes(
     totals, lengths = np.zeros(env.slots), np.zeros(env.slots, np.int64)
     found: list[tuple[float, int]] = []
     view = env.reset(seed)[SOLO_SEAT]
+    player: Player = member.player  # type: ignore[assignment]  # a policy, or script:random
     state = player.initial_state(env.slots)
     while quota.any():
-        decision = player.act(arrays, view.observation, view.mask, state, rng)
+        decision = player.act(member.arrays, view.observation, view.mask, state, rng)
         state = decision.state
         view = env.step({SOLO_SEAT: decision.to_environment})[SOLO_SEAT]
         totals += view.reward
@@ -79,105 +80,75 @@ def play_episodes(
 def evaluate_run(
     home: Home, run: str, episodes: int, seed: int = 0, player: str = "policy"
 ) -> dict[str, Any]:
-    """Greedy and sampled play of the newest checkpoint; the object of `rookery eval --json`."""
-    state = home.state(run)
-    config, spec = home.config(state), home.spec(state)
-    if len(spec.seats) > 1:
-        return evaluate_seats(home, run, episodes, seed, player)
-    arrays: Arrays = {}
-    if player == "script:random":
-        players: dict[str, Player] = {"sampled": RandomPlayer(next(iter(spec.seats.values())))}
-        name, env_steps = player, 0
-    elif player == "policy":
-        frozen = load_policy(home.files(run))
-        players = {
-            "greedy": PolicyPlayer(frozen.network, greedy=True),
-            "sampled": PolicyPlayer(frozen.network),
-        }
-        arrays, name, env_steps = frozen.arrays, frozen.checkpoint, frozen.env_steps
-    else:
-        raise UnknownName("player", player, ["policy", "script:random"])
-    result: dict[str, Any] = {
-        "run": run,
-        "checkpoint": name,
-        "env_steps": env_steps,
-        "episodes": episodes,
-        "seed": seed,
-    }
-    for index, (kind, chosen) in enumerate(players.items()):
-        played = _play(config, chosen, arrays, episodes, (seed, index))
-        result[kind] = played.summary()
-    return result
+    """Greedy and sampled play of the newest checkpoint; the object of `rookery eval --json`.
 
-
-def _play(
-    config: RunConfig, player: Player, arrays: Arrays, episodes: int, place: tuple[int, int]
-) -> Episodes:
-    env = make(config.environment.id, min(episodes, MAX_SLOTS), config.environment.kwargs)
-    try:
-        seed = seeds.number(config.seed, "evaluation", *place, 0)
-        rng = seeds.generator(config.seed, "evaluation", *place, 1)
-        return play_episodes(env, player, arrays, episodes, seed, rng)
-    finally:
-        env.close()
-
-
-# --- several seats -------------------------------------------------------------------------------
-
-
-def evaluate_seats(home: Home, run: str, episodes: int, seed: int, player: str) -> dict[str, Any]:
-    """Every seat with the policy that learns there, or else whom the seat map names; by seat.
-
-    With another `player`, that one in every seat: what the policies should be better than.
+    In every seat the policy that learns there, or else whom the seat map names; by seat, if there
+    are several. With another `player`, that one in every seat: what the policies should be better
+    than.
     """
-    state = home.state(run)
-    config, spec = home.config(state), home.spec(state)
-    checkpoint = newest_of(home.files(run))
+    files = home.files(run)
+    config, solo = files.config, len(files.spec.seats) == 1
+    if solo and player not in ("policy", "script:random"):
+        raise UnknownName("player", player, ["policy", "script:random"])
+    own = cache(lambda policy: load_policy(files, policy=policy))  # one checkpoint for all
+    newest = own(config.learning[0]) if player == "policy" else None
     result: dict[str, Any] = {
         "run": run,
-        "checkpoint": checkpoint.name if player == "policy" else player,
-        "env_steps": checkpoint.manifest.ledger.trained if player == "policy" else 0,
+        "checkpoint": newest.checkpoint if newest else player,
+        "env_steps": newest.env_steps if newest else 0,
         "episodes": episodes,
         "seed": seed,
     }
-    for index, kind in enumerate(("greedy", "sampled")):
-        if player != "policy" and kind == "greedy":
-            continue
-        sitting = _sitting(home, run, player, greedy=kind == "greedy")
-        env = make(config.environment.id, min(episodes, MAX_SLOTS), config.environment.kwargs)
-        try:
-            begin = seeds.number(config.seed, "evaluation", seed, index, 0)
-            rng = seeds.generator(config.seed, "evaluation", seed, index, 1)
-            played = play_games(env, FixedLineup(sitting), episodes, begin, rng)
-        finally:
-            env.close()
-            for member in sitting:
-                if member.deferred:
-                    member.player.close()  # type: ignore[union-attr]
-        totals = np.array([each.game.totals for each in played])
-        lengths = np.array([each.game.length for each in played])
-        result[kind] = Episodes(totals.mean(-1), lengths).summary()
-        result[kind]["seats"] = {
-            seat: Episodes(totals[:, i], lengths).summary() for i, seat in enumerate(spec.seats)
-        }
+    ways = {"greedy": 0, "sampled": 1} if newest else {"sampled": 0 if solo else 1}
+    for kind, index in ways.items():  # the index is a part of the seeds
+        begin = seeds.number(config.seed, "evaluation", seed, index, 0)
+        rng = seeds.generator(config.seed, "evaluation", seed, index, 1)
+        with ExitStack() as closing:
+            sitting = _sitting(home, files, own, player, kind == "greedy")
+            closing.callback(close_members, sitting)
+            env = make(config.environment.id, min(episodes, MAX_SLOTS), config.environment.kwargs)
+            closing.callback(env.close)
+            if solo:
+                result[kind] = play_episodes(env, sitting[0], episodes, begin, rng).summary()
+            else:
+                result[kind] = _play_seats(env, sitting, episodes, begin, rng)
     return result
 
 
-def _sitting(home: Home, run: str, player: str, greedy: bool) -> list[Member]:
+def _play_seats(
+    env: BatchedEnvironment,
+    sitting: list[Member],
+    episodes: int,
+    seed: int,
+    rng: np.random.Generator,
+) -> dict[str, Any]:
+    """The mean over the seats, and each seat by itself."""
+    played = play_games(env, FixedLineup(sitting), episodes, seed, rng)
+    totals = np.array([each.game.totals for each in played])
+    lengths = np.array([each.game.length for each in played])
+    by_seat = {
+        seat: Episodes(totals[:, i], lengths).summary() for i, seat in enumerate(env.spec.seats)
+    }
+    return {**Episodes(totals.mean(-1), lengths).summary(), "seats": by_seat}
+
+
+def _sitting(
+    home: Home, files: RunFiles, own: Callable[[str], FrozenPolicy], player: str, greedy: bool
+) -> list[Member]:
     """A member per seat, named by it so that each seat's total is told."""
-    state = home.state(run)
-    config, spec = home.config(state), home.spec(state)
-    seating = Seating.of(config, spec)
+    seating = Seating.of(files.config, files.spec)
+    other = frozen_weights(home.find_files)
+
+    def load(name: PlayerName, seat: str, spec: SeatSpec) -> PolicyWeights:
+        mine = name.kind == "policy" and name.name in seating.live
+        return own(name.name).for_seat(seat, spec) if mine else other(name, seat, spec)
+
+    factory = PlayerFactory(files.spec.id, load, greedy=greedy)
     found = []
-    for number, (seat, seat_spec) in enumerate(spec.seats.items()):
+    for number, (seat, spec) in enumerate(files.spec.seats.items()):
         text = usual_player(seating, number, seat) if player == "policy" else player
-        if text in seating.live:
-            frozen = load_policy(home.files(run), policy=text)
-            acts = PolicyPlayer(frozen.network, greedy=greedy)
-            found.append(Member(seat, acts, seat, frozen.arrays))
-        else:
-            made = make_player(PlayerName.parse(text), seat_spec, spec.id)
-            found.append(Member(seat, made, seat))
+        found.append(factory.member(text, seat, spec))
+        found[-1].name = seat
     return found
 
 

@@ -18,21 +18,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rookery import seeds
-from rookery.actor.lineup import FixedLineup, Member
+from rookery.actor.lineup import FixedLineup
 from rookery.actor.rollouts.table import Table
-from rookery.checkpoints.policies import load_policy
+from rookery.checkpoints.policies import frozen_weights
 from rookery.control.home import Home
 from rookery.envs import NO_OPTIONS, BatchedEnvironment, Options
 from rookery.envs.registry import describe, make
 from rookery.errors import InputError, RookeryError
 from rookery.league.intervals import wilson
-from rookery.league.names import greedy
+from rookery.league.names import greedy, policy_of
 from rookery.league.outcomes import outcomes
 from rookery.messages import MatchPlayed
 from rookery.messages.fragment import Game
-from rookery.players.factory import make_player
-from rookery.players.names import PlayerName
-from rookery.players.policy import PolicyPlayer
+from rookery.players.factory import PlayerFactory, close_members
+from rookery.players.member import Member
 from rookery.spaces import EnvironmentSpec, SeatSpec
 
 MAX_SLOTS = 128
@@ -55,9 +54,7 @@ class Side:
         return any(member.deferred for member in self.members.values())
 
     def close(self) -> None:
-        for member in self.members.values():
-            if member.deferred:
-                member.player.close()  # type: ignore[union-attr]
+        close_members(self.members.values())
 
 
 def make_side(home: Home, label: str, text: str, spec: EnvironmentSpec, sampled: bool) -> Side:
@@ -65,37 +62,20 @@ def make_side(home: Home, label: str, text: str, spec: EnvironmentSpec, sampled:
 
     `label` tells its games apart from the other side's, which may be the same player.
     """
-    name = PlayerName.parse(text)
-    if name.kind == "league":
-        raise InputError(
-            f"{name} is drawn anew for each game: name one snapshot of it, like RUN@340"
-        )
-    if name.kind in ("policy", "snapshot"):
-        return _make_frozen(home, label, name, spec, sampled)
+    factory = PlayerFactory(spec.id, frozen_weights(home.find_files), greedy=not sampled)
     members: dict[SeatSpec, Member] = {}
-    side = Side(name.text, None, members)
     try:
-        for seat in spec.seats.values():
-            if seat not in members:
-                members[seat] = Member(name.text, make_player(name, seat, spec.id), label)
+        for seat, seat_spec in spec.seats.items():
+            if seat_spec not in members:
+                members[seat_spec] = factory.member(text, seat, seat_spec)
     except BaseException:
-        side.close()
+        close_members(members.values())
         raise
-    return side
-
-
-def _make_frozen(
-    home: Home, label: str, name: PlayerName, spec: EnvironmentSpec, sampled: bool
-) -> Side:
-    """A run's weights: of the version that is named, else the newest."""
-    run, number = (name.name, None) if name.kind == "policy" else name.snapshot
-    frozen = load_policy(home.find_files(run), number)
-    for seat, seat_spec in spec.seats.items():
-        frozen.check_plays(seat, seat_spec)
-    player = PolicyPlayer(frozen.network, greedy=not sampled, kind="snapshot")
-    member = Member(frozen.name, player, label, frozen.arrays)
-    called = frozen.name if sampled else greedy(frozen.name)
-    return Side(called, frozen.run, dict.fromkeys(spec.seats.values(), member))
+    name = next(iter(members.values())).name
+    run = policy_of(name)
+    for member in members.values():
+        member.name = label
+    return Side(name if sampled or run is None else greedy(name), run, members)
 
 
 # --- playing -------------------------------------------------------------------------------------
@@ -118,7 +98,7 @@ def play_games(
     env: BatchedEnvironment, lineup: FixedLineup, games: int, seed: int, rng: np.random.Generator
 ) -> list[PlayedGame]:
     """Exactly `games`, a fixed number in each slot; what a slot plays beyond its own is dropped."""
-    table = Table(env, lineup, rng, seed)
+    table = Table(env, lineup, rng, seed, name=str(seed))
     quota = np.full(env.slots, games // env.slots)
     quota[: games % env.slots] += 1
     moves = [bytearray() for _ in range(env.slots)]
@@ -136,6 +116,7 @@ def play_games(
                 quota[slot] -= 1
                 found.append(PlayedGame(game, bytes(moves[slot])))
             moves[slot].clear()
+    table.close()
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 
 from rookery import seeds
 from rookery.actor.build import Actor, build_actor
@@ -87,8 +88,11 @@ def take_turns(
 def _turns(context: RunContext, worker: WorkerId, stopped: Callable[[], bool]) -> Iterator[None]:
     config = context.config
     prepare_xla(config.learner.threads)
-    with DeadlineWatch(context.record, context.run, worker, config.environment.deadline_s) as watch:
+    deadline_s = config.environment.deadline_s
+    with ExitStack() as stack:
+        watch = stack.enter_context(DeadlineWatch(context.record, context.run, worker, deadline_s))
         learner, actor = _build_both(context, worker, watch)
+        stack.callback(actor.close)
         bookkeeper = learner.bookkeeper
         ended: RunEnded | None = None
         stopping = False

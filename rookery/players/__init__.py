@@ -15,7 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import Future
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol
+
+MAX_THOUGHT = 4_000  # characters
 
 
 class Decision(NamedTuple):
@@ -47,31 +50,85 @@ class Player(Protocol):
     ) -> Decision: ...
 
 
-class Question(NamedTuple):
-    """What a late player is asked: one seat of one slot."""
+class SeatMove(NamedTuple):
+    """What was done in a seat."""
 
+    seat: str
+    action: Any  # an array of the seat's action space
+    name: str = ""  # where the environment's actions have names
+
+
+class Question(NamedTuple):
+    """What a deferred player is asked: one seat of one slot."""
+
+    game: str  # an id within the run; the next episode of the slot has another
+    move: int  # of this seat in this game, from 0
     seat: str
     observation: dict[str, Any]  # leaf path -> array of this slot alone
     mask: Any  # (actions,) bool, or None
     position: str | None = None  # the game's own notation (chess: FEN), where it has one
+    legal: Mapping[int, str] = {}  # legal action -> its name, where the environment has names
+    since: tuple[SeatMove, ...] = ()  # all moves since the last question, this seat's own first:
+    # if its fallback chose that, the player learns it here
+    reward: float = 0.0  # that came to this seat since its last question
 
 
-class PlayerAnswer(NamedTuple):
-    """What came back, in the environment's counting from 0."""
+class Cost(NamedTuple):
+    """What an answer took."""
 
-    action: int
-    missed: bool = False  # the deadline passed or the player broke: its fallback chose
+    tokens: int = 0
+    money: float = 0.0  # in whatever its provider bills
+    milliseconds: float = 0.0
+
+
+FREE = Cost()
+Decider = Literal["player", "fallback", "stand-in"]
+
+
+@dataclass(frozen=True)
+class PlayerAnswer:
+    """What came back."""
+
+    action: Any  # an array of the seat's action space; whole numbers count from 0
+    cost: Cost = FREE
+    thought: str = ""  # untrusted text, cut to MAX_THOUGHT
+    decided_by: Decider = "player"
     resigned: bool = False  # it gave the game up; the action only lets the game end
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "thought", self.thought[:MAX_THOUGHT])
+
+
+Ending = Literal["terminated", "truncated", "restarted", "closed"]
+
+
+class GameOver(NamedTuple):
+    """A game that goes no further."""
+
+    game: str  # as in its questions
+    seats: tuple[str, ...]  # that the player had been asked for
+    totals: Mapping[str, float]  # every seat's rewards
+    how: Ending  # restarted and closed: it was broken off
+    resigned: tuple[str, ...] = ()  # seats that gave up, and so have lost whatever the totals
 
 
 class DeferredPlayer(Protocol):
-    """Answers later; one slot at a time."""
+    """Answers later; it may have hundreds of questions at a time, of a seat at most one."""
 
     @property
     def kind(self) -> str: ...
 
     def ask(self, question: Question) -> Future[PlayerAnswer]:
-        """Never raises; a Future that fails ends the game's run with its error."""
+        """Never raises; a Future that fails ends the game's run with its error.
+
+        One whose game was broken off is cancelled (`set_running_or_notify_cancel` says so); an
+        answer that comes all the same is dropped.
+        """
+        ...
+
+    def game_over(self, over: GameOver) -> None:
+        """Once for each game that it was asked in. Called by the thread that plays, so be quick;
+        what it raises is logged and goes no further."""
         ...
 
     def close(self) -> None: ...

@@ -15,27 +15,30 @@ import asyncio
 import os
 import shutil
 import threading
-from collections.abc import Container, Coroutine
+from collections.abc import Container, Coroutine, Mapping
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rookery.envs.failures import first_line
 from rookery.errors import InputError, MissingExtra, UnknownName
-from rookery.players import Question
-from rookery.players.chess_actions import action_of
-from rookery.players.deferred import MoveFailed, too_late
+from rookery.players import PlayerAnswer, Question
+from rookery.players.chess_actions import ENVIRONMENT, action_of
+from rookery.players.deferred import OPTIONS, MoveFailed, ThinkingPlayer, too_late
+from rookery.players.kinds import PlayerKind, Wanted
+from rookery.players.member import Member
+from rookery.players.options import seconds, whole
 
 if TYPE_CHECKING:
     import chess
     import chess.engine
 
-ENVIRONMENT = "pettingzoo:chess_v6"
 _VARIABLE = "ROOKERY_ENGINE_"
 _KNOWN = {"stockfish": "apt install stockfish"}
 _GAMES = "/usr/games"  # where Debian puts engines, often not on the PATH of a service
 _ATTEMPTS = 3  # starts of an engine in one move
 _START_S, _END_S = 20.0, 5.0
+_DEFAULT_S = 0.05
 
 T = TypeVar("T")
 
@@ -108,7 +111,7 @@ class EngineThinker:
                 f"player {self._name}: {self._path} does not start as a UCI engine: {why}"
             ) from error
 
-    def think(self, question: Question, deadline_s: float) -> int:
+    def think(self, question: Question, deadline_s: float) -> PlayerAnswer:
         import chess
 
         if question.position is None:
@@ -119,7 +122,7 @@ class EngineThinker:
         except TimeoutError as error:
             self._wait_for(self._discard(), _END_S)
             raise too_late(deadline_s) from error
-        return action_of(move.uci(), board.turn == chess.BLACK)
+        return PlayerAnswer(action_of(move.uci(), board.turn == chess.BLACK))
 
     def close(self) -> None:
         if self._closed:
@@ -201,3 +204,49 @@ class EngineThinker:
         if transport is not None and protocol is not None:
             transport.close()  # which kills it, and drops what it still says
             await protocol.returncode
+
+
+def _make(wanted: Wanted) -> Member:
+    name, options = wanted.name, wanted.options
+    if wanted.environment_id != ENVIRONMENT:
+        raise InputError(
+            f"{name.base} plays chess only: {wanted.environment_id} is not {ENVIRONMENT}"
+        )
+    how, path = _how(name.base, options), find_engine(name.name)
+    thinkers = [EngineThinker(name.base, path, how) for _ in range(options["pool"])]
+    try:
+        thinkers[0].check()
+    except BaseException:
+        for thinker in thinkers:
+            thinker.close()
+        raise
+    return wanted.member(ThinkingPlayer(wanted, thinkers))
+
+
+def _how(name: str, options: Mapping[str, Any]) -> EngineOptions:
+    time_s, nodes, deadline_s = options["time"], options["nodes"], options["deadline"]
+    if time_s is None and nodes is None:
+        time_s = _DEFAULT_S
+    if time_s is not None and time_s >= deadline_s:
+        raise InputError(
+            f"{name} would think for time={time_s:g} s, "
+            f"which its deadline={deadline_s:g} does not leave it"
+        )
+    return EngineOptions(options["level"], nodes, time_s, options["threads"], options["hash"])
+
+
+ENGINE = PlayerKind(
+    "engine:stockfish?level=1&time=0.05",
+    "a chess engine that is installed on the machine",
+    _make,
+    (
+        whole("level", "", "Stockfish's Skill Level; not set: its full strength", 0, 20),
+        whole("nodes", "", "positions that it may search in a move", 1, 10**12),
+        seconds("time", "", "how long it thinks; 0.05 where nodes are not set either"),
+        whole("threads", "1", "threads of one engine", 1, 1024),
+        whole("hash", "16", "its table's size in MB", 1, 1 << 20),
+        *OPTIONS,
+    ),
+    form="write engine:NAME",
+    outside="binaries",
+)

@@ -1,174 +1,101 @@
-"""Players by name: what a name stands for becomes something that decides for a seat.
+"""The factory: players by their names, for training, rating games, matches, evaluation, watching.
 
-Scripts, engines and files are made from their names alone. A policy, a league and a snapshot need a
-run's weights: whoever has those makes them.
+    factory = PlayerFactory("pgx:connect_four", weights)
+    member = factory.member("script:minimax?depth=2", "player_0", seat_spec)
+
+How each kind is made is in its own file (`kinds`). Those that play with the weights of a run get
+them from a function that whoever has runs brings along.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rookery.errors import InputError, UnknownName
-from rookery.players import DeferredPlayer, Player
-from rookery.players.deferred import ThinkingPlayer
-from rookery.players.kinds import COMPILED_DEPTH, KINDS, PlayerKind
+from rookery.players.kinds import KINDS, PlayerKind, Wanted, find_kind, listed
+from rookery.players.member import LoadWeights, Member, PolicyWeights
 from rookery.players.names import PlayerName
 from rookery.players.options import read_options
-from rookery.players.scripts import connect_four, tic_tac_toe
-from rookery.players.scripts.any_game import FirstLegalPlayer, RandomPlayer
-from rookery.spaces import Categorical, Continuous, MultiCategorical, SeatSpec
+from rookery.spaces import SeatSpec
 
-__all__ = ["KINDS", "PlayerKind", "check_name", "compilable", "kind_of", "make_player"]
-
-_DEFAULT_ENGINE_S = 0.05
+if TYPE_CHECKING:
+    from rookery.players.seat_map import Seating
 
 
-def make_player(
-    name: PlayerName, seat: SeatSpec, environment_id: str, xp: Any = np
-) -> Player | DeferredPlayer:
-    """The player, checked against the seat it is for; one line where it can't be.
-
-    `xp` is jax.numpy for a player inside a compiled rollout, which only a `compilable` one can be.
-    """
-    options = read_options(name, kind_of(name).options)
-    if xp is not np and not compilable(name):
-        raise InputError(f"player {name} can't be part of a compiled rollout")
-    match name.kind, name.name:
-        case "script", script if ":" in script:
-            return _make_function(name, seat, environment_id, options)
-        case "script", script:
-            return _make_script(script, seat, environment_id, options, xp)
-        case "engine", _:
-            return _make_engine(name, environment_id, options)
-        case "onnx", path:
-            from rookery.players.onnx import OnnxPlayer
-
-            return OnnxPlayer(path, seat, options["greedy"])
-        case kind, _:
-            raise InputError(f"player {name} is a {kind}: it needs the weights of a run to play")
+def no_weights(name: PlayerName, seat: str, spec: SeatSpec) -> PolicyWeights:
+    raise InputError(f"player {name} is a {name.kind}: it needs the weights of a run to play")
 
 
-def check_name(name: PlayerName) -> None:
-    """Refuse a name that nothing stands for, or options it doesn't take; make nothing."""
-    read_options(name, kind_of(name).options)
+@dataclass(frozen=True)
+class PlayerFactory:
+    """Makes players for the seats of one environment."""
+
+    environment_id: str
+    weights: LoadWeights = no_weights
+    xp: Any = np  # jax.numpy for a compiled rollout
+    greedy: bool = False  # policies play their likeliest action
+    places: int = 0  # of each league; 0: nobody is drawn here
+
+    def members(self, text: str, seat: str, spec: SeatSpec) -> list[Member]:
+        """The player, checked against its seat; of a league as many as it has places."""
+        name = PlayerName.parse(text)
+        kind = kind_of(name)
+        options = read_options(name, kind.options)
+        if self.xp is not np and not kind.compilable(options):
+            raise InputError(f"player {name} can't be part of a compiled rollout")
+        if kind.drawn and not self.places:
+            raise InputError(
+                f"{name} is drawn anew for each game: name one snapshot of it, like RUN@340"
+            )
+        offered = (self.environment_id, self.xp, self.greedy, self.weights)
+        wanted = Wanted(name, options, seat, spec, *offered)
+        return [kind.make(wanted) for _ in range(self.places if kind.drawn else 1)]
+
+    def member(self, text: str, seat: str, spec: SeatSpec) -> Member:
+        """One player, where nobody is drawn."""
+        (found,) = self.members(text, seat, spec)
+        return found
+
+    def seated(
+        self, seating: Seating, texts: Iterable[str], known: Sequence[Member] = ()
+    ) -> list[Member]:
+        """Members for all seats where these players may sit, but for those that are known."""
+        found: list[Member] = []
+        try:
+            for text in texts:
+                for spec, seats in seating.spaces_of(text).items():
+                    if any(member.text == text and member.seats & seats for member in known):
+                        continue
+                    for member in self.members(text, seating.map.seats[min(seats)], spec):
+                        member.seats = seats
+                        found.append(member)
+        except BaseException:
+            close_members(found)
+            raise
+        return found
+
+
+def close_members(members: Iterable[Member]) -> None:
+    for member in members:
+        member.close()
 
 
 def compilable(name: PlayerName) -> bool:
-    """Can it be a JAX function, and so part of a compiled rollout? Of the kinds made here."""
-    if name.kind != "script" or ":" in name.name:
-        return False
-    options = read_options(name, kind_of(name).options)
-    return int(options.get("depth", 0)) <= COMPILED_DEPTH
+    """Can it be a JAX function, and so part of a compiled rollout?"""
+    kind = kind_of(name)
+    return kind.compilable(read_options(name, kind.options))
 
 
 def kind_of(name: PlayerName) -> PlayerKind:
-    """The line of `KINDS` that describes it."""
-    of_kind = [kind for kind in KINDS if kind.kind == name.kind]
-    if name.kind != "script":
-        return of_kind[0]
-    found = "" if ":" in name.name else name.name
-    for kind in of_kind:
-        if kind.name == found:
-            return kind
-    known = [kind.name for kind in of_kind if kind.name]
-    raise UnknownName("script", name.name, known, "or write module:function for your own")
-
-
-def _make_script(
-    script: str, seat: SeatSpec, environment_id: str, options: dict[str, Any], xp: Any
-) -> Player:
-    match script:
-        case "random":
-            return RandomPlayer(seat, xp)
-        case "first-legal":
-            if isinstance(seat.action, Continuous):
-                raise InputError(
-                    f"script:first-legal needs actions that can be counted: "
-                    f"environment {environment_id} has {_actions(seat)}"
-                )
-            return FirstLegalPlayer(seat, xp)
-        case "perfect":
-            game = ("script:perfect", "tic-tac-toe", tic_tac_toe.BOARD, tic_tac_toe.ACTIONS)
-            leaf = _board_leaf(seat, environment_id, *game)
-            return tic_tac_toe.PerfectTicTacToe(leaf, xp)
-        case _:
-            game = ("script:minimax", "Connect Four", connect_four.BOARD, connect_four.ACTIONS)
-            leaf = _board_leaf(seat, environment_id, *game)
-            return connect_four.MinimaxConnectFour(leaf, options["depth"], xp)
-
-
-def _make_function(
-    name: PlayerName, seat: SeatSpec, environment_id: str, options: dict[str, Any]
-) -> DeferredPlayer:
-    from rookery.players.function import FunctionThinker, import_function
-
-    if not isinstance(seat.action, Categorical):
-        raise InputError(
-            f"{name.base} answers with one number: "
-            f"environment {environment_id} has {_actions(seat)}"
-        )
-    function = import_function(name.name)
-    thinkers = [FunctionThinker(name.base, function) for _ in range(options["pool"])]
-    return ThinkingPlayer(
-        name.text, "script", seat.action.n, thinkers, options["deadline"], options["fallback"]
-    )
-
-
-def _make_engine(name: PlayerName, environment_id: str, options: dict[str, Any]) -> DeferredPlayer:
-    from rookery.players import chess_actions
-    from rookery.players.engine import ENVIRONMENT, EngineOptions, EngineThinker, find_engine
-
-    if environment_id != ENVIRONMENT:
-        raise InputError(f"{name.base} plays chess only: {environment_id} is not {ENVIRONMENT}")
-    time_s, nodes, deadline_s = options["time"], options["nodes"], options["deadline"]
-    if time_s is None and nodes is None:
-        time_s = _DEFAULT_ENGINE_S
-    if time_s is not None and time_s >= deadline_s:
-        raise InputError(
-            f"{name.base} would think for time={time_s:g} s, "
-            f"which its deadline={deadline_s:g} does not leave it"
-        )
-    how = EngineOptions(options["level"], nodes, time_s, options["threads"], options["hash"])
-    path = find_engine(name.name)
-    thinkers = [EngineThinker(name.base, path, how) for _ in range(options["pool"])]
-    try:
-        thinkers[0].check()
-    except BaseException:
-        for thinker in thinkers:
-            thinker.close()
-        raise
-    return ThinkingPlayer(
-        name.text, "engine", chess_actions.ACTIONS, thinkers, deadline_s, options["fallback"]
-    )
-
-
-def _board_leaf(
-    seat: SeatSpec,
-    environment_id: str,
-    script: str,
-    game: str,
-    board: tuple[int, ...],
-    actions: int,
-) -> str:
-    """Where the game's board is in an observation; a seat of another game is refused."""
-    if len(seat.observation) == 1 and seat.observation[0].shape == board:
-        action = seat.action
-        if isinstance(action, Categorical) and action.n == actions:
-            return seat.observation[0].path
-    shapes = " and ".join(str(leaf.shape) for leaf in seat.observation)
-    raise InputError(
-        f"{script} plays {game} only: environment {environment_id} has {shapes} observations and "
-        f"{_actions(seat)}, not a {board} board and {actions} actions"
-    )
-
-
-def _actions(seat: SeatSpec) -> str:
-    match seat.action:
-        case Categorical(n=n):
-            return f"{n} actions"
-        case MultiCategorical(sizes=sizes):
-            return f"{len(sizes)} actions at a time"
-        case Continuous(shape=shape):
-            return f"real actions of shape {shape}"
+    """Its own line of `KINDS`, or that of its kind."""
+    key = f"{name.kind}:{name.name}"
+    if key in KINDS:
+        return find_kind(key)
+    kind = find_kind(name.kind)
+    if not kind.takes(name.name):
+        raise UnknownName(name.kind, name.name, listed(name.kind), kind.hint)
+    return kind

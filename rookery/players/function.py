@@ -3,16 +3,17 @@
     def choose(observation, mask):      # a lone array, or a dict of arrays by leaf path
         return int(mask.argmax())       # a legal action, counted from 0
 
-It is called for one slot at a time and may take its time, so it is a late player. A call that
-doesn't come back can't be ended from outside: its thread is left behind and the next call has a new
-one, up to `MAX_STUCK` of them.
+Where a seat takes several numbers at a time, or real ones, it returns those. It is called for one
+slot at a time and may take its time, so it is a deferred player. A call that doesn't come back
+can't be ended from outside: its thread is left behind and the next call has a new one, up to
+`MAX_STUCK` of them.
 """
 
 from __future__ import annotations
 
 import importlib
-import operator
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable
@@ -20,18 +21,21 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any
 
 from rookery.envs.failures import first_line
-from rookery.errors import InputError, UnknownName
-from rookery.players import Question
-from rookery.players.deferred import MoveFailed, run_aside, too_late
+from rookery.errors import ConfigError, InputError, UnknownName
+from rookery.players import PlayerAnswer, Question
+from rookery.players.deferred import OPTIONS, MoveFailed, ThinkingPlayer, run_aside, too_late
+from rookery.players.kinds import PlayerKind, Wanted
+from rookery.players.member import Member
 
 MAX_STUCK = 8
+_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
-UserFunction = Callable[[Any, Any], Any]
 
-
-def import_function(target: str) -> UserFunction:
+def import_function(what: str, target: str) -> Callable[..., Any]:
     """What `module:function` names, with the current directory importable."""
     module, _, name = target.partition(":")
+    if not module or not name:
+        raise ConfigError(f"{what} is not of the form module:function")
     here = os.getcwd()
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -39,28 +43,27 @@ def import_function(target: str) -> UserFunction:
         imported = importlib.import_module(module)
     except Exception as error:
         raise InputError(
-            f"script:{target}: importing {module} raised "
-            f"{type(error).__name__}: {first_line(error)}"
+            f"{what}: importing {module} raised {type(error).__name__}: {first_line(error)}"
         ) from error
     found = getattr(imported, name, None)
     if found is None:
         public = [n for n, value in vars(imported).items() if callable(value) and n[0] != "_"]
         raise UnknownName(f"function of {module}", name, public)
     if not callable(found):
-        raise InputError(f"script:{target} is a {type(found).__name__}, not a function")
+        raise InputError(f"{what} is a {type(found).__name__}, not a function")
     return found  # type: ignore[no-any-return]
 
 
 class FunctionThinker:
     """Calls the function in a thread that it can do without."""
 
-    def __init__(self, name: str, function: UserFunction) -> None:
+    def __init__(self, name: str, function: Callable[[Any, Any], Any]) -> None:
         self._name, self._function = name, function
         self._stuck: list[Future[Any]] = []
         self._closing: Future[None] = Future()
         self._lock = threading.Lock()
 
-    def think(self, question: Question, deadline_s: float) -> int:
+    def think(self, question: Question, deadline_s: float) -> PlayerAnswer:
         self._stuck = [call for call in self._stuck if not call.done()]
         if len(self._stuck) >= MAX_STUCK:
             raise MoveFailed(f"has {MAX_STUCK} calls that never came back, and is not called again")
@@ -75,7 +78,7 @@ class FunctionThinker:
         error = call.exception()
         if error is not None:
             raise MoveFailed(f"raised {type(error).__name__}: {first_line(error)}") from error
-        return _action(call.result())
+        return PlayerAnswer(call.result())
 
     def close(self) -> None:
         with self._lock:
@@ -83,12 +86,20 @@ class FunctionThinker:
                 self._closing.set_result(None)
 
 
-def _action(returned: Any) -> int:
-    """A whole number of any make; True and False are no actions."""
-    try:
-        if isinstance(returned, bool):
-            raise TypeError(returned)
-        return operator.index(returned)
-    except TypeError as error:
-        kind = type(returned).__name__
-        raise MoveFailed(f"returned a {kind}, not the number of an action") from error
+def _make(wanted: Wanted) -> Member:
+    name, pool = wanted.name, wanted.options["pool"]
+    function = import_function(name.base, name.name)
+    thinkers = [FunctionThinker(name.base, function) for _ in range(pool)]
+    return wanted.member(ThinkingPlayer(wanted, thinkers))
+
+
+FUNCTION = PlayerKind(
+    "script:my_package.rules:choose",
+    "your own function of (observation, mask)",
+    _make,
+    OPTIONS,
+    form="write script:NAME, or script:package.module:function for your own",
+    takes=lambda name: _FUNCTION.fullmatch(name) is not None,
+    hint="or write module:function for your own",
+    outside="code",
+)

@@ -19,53 +19,42 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, get_args
 from urllib.parse import quote, unquote
 
 from rookery.errors import InputError, UnknownName
+from rookery.players.kinds import find_kind, listed, words
 
-Kind = Literal["policy", "league", "snapshot", "script", "engine", "onnx"]
-
-_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _SNAPSHOT = re.compile(r"(?P<run>[A-Za-z0-9_][A-Za-z0-9._-]*)@(?P<number>0|[1-9][0-9]{0,18})")
-_SCRIPT = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+_RULE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")  # one of a kind with names of its own
 _OPTION = re.compile(r"[a-z][a-z0-9_]*")
-_KINDS_WITH_OPTIONS = ("script", "engine", "onnx")
-_FORMS = {
-    "policy": "a policy's name is of letters, digits and . _ -",
-    "league": "write league:POLICY",
-    "snapshot": "write snapshot:RUN@NUMBER",
-    "script": "write script:NAME, or script:package.module:function for your own",
-    "engine": "write engine:NAME",
-    "onnx": "write onnx:PATH",
-}
 
 
 @dataclass(frozen=True)
 class PlayerName:
     """A player's name in parts; `str` gives the text that parses to the same name."""
 
-    kind: Kind
+    kind: str  # a word of `kinds`
     name: str
     options: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, text: str) -> PlayerName:
-        kind, rest = _kind(text)
+        word, rest = _word(text)
+        kind = find_kind(word)
         raw, question, query = rest.partition("?")
-        name = unquote(raw) if kind == "onnx" else raw
-        if not _fits(kind, name):
-            raise InputError(f"player {text!r}: {_FORMS[kind]}")
+        name = unquote(raw) if kind.encoded else raw
+        if not (kind.takes(name) or (listed(word) and _RULE.fullmatch(name))):
+            raise InputError(f"player {text!r}: {kind.form}")
         options = _options(text, query) if question else {}
-        if options and kind not in _KINDS_WITH_OPTIONS:
-            raise InputError(f"player {text!r}: a {kind} player takes no options")
-        return cls(kind, name, options)
+        if options and not kind.options:
+            raise InputError(f"player {text!r}: a {word} player takes no options")
+        return cls(word, name, options)
 
     @property
     def text(self) -> str:
         """The one way to write this name: the kind spelled out, the options in order."""
-        name = quote(self.name, safe="/:@+,~ ") if self.kind == "onnx" else self.name
+        encoded = find_kind(self.kind).encoded
+        name = quote(self.name, safe="/:@+,~ ") if encoded else self.name
         prefix = "" if self.kind == "policy" else f"{self.kind}:"
         pairs = [f"{key}={quote(self.options[key], safe='/:,')}" for key in sorted(self.options)]
         return prefix + name + (f"?{'&'.join(pairs)}" if pairs else "")
@@ -76,11 +65,16 @@ class PlayerName:
         return PlayerName(self.kind, self.name).text
 
     @property
+    def run(self) -> tuple[str, int | None]:
+        """(run, version's number) of a snapshot; of what has none, the run that it may name."""
+        return self.snapshot if self.kind == "snapshot" else (self.name, None)
+
+    @property
     def snapshot(self) -> tuple[str, int]:
         """(run, version's number) of a snapshot."""
         found = _SNAPSHOT.fullmatch(self.name)
         if self.kind != "snapshot" or found is None:
-            raise InputError(f"player {self.text} is not a snapshot: {_FORMS['snapshot']}")
+            raise InputError(f"player {self.text} is not a snapshot: write snapshot:RUN@NUMBER")
         return found["run"], int(found["number"])
 
     def __str__(self) -> str:
@@ -90,29 +84,20 @@ class PlayerName:
         return hash(self.text)
 
 
-def _kind(text: str) -> tuple[Kind, str]:
+def is_snapshot(name: str) -> bool:
+    return _SNAPSHOT.fullmatch(name) is not None
+
+
+def _word(text: str) -> tuple[str, str]:
     """The kind and what follows it; without a colon it is a policy, or with an @ a snapshot."""
     prefix, colon, rest = text.partition(":")
     if not colon or "?" in prefix:
         return ("snapshot" if "@" in text.partition("?")[0] else "policy"), text
-    for kind in get_args(Kind):
-        if kind == prefix and kind != "policy":
-            return kind, rest
-    known = [kind for kind in get_args(Kind) if kind != "policy"]
+    known = [word for word in words() if word != "policy"]
+    if prefix in known:
+        return prefix, rest
     hint = "a policy is named without a colon" if prefix == "policy" else "run `rookery players`"
     raise UnknownName("kind of player", prefix, known, hint)
-
-
-def _fits(kind: Kind, name: str) -> bool:
-    match kind:
-        case "policy" | "league" | "engine":
-            return _WORD.fullmatch(name) is not None
-        case "snapshot":
-            return _SNAPSHOT.fullmatch(name) is not None
-        case "script":
-            return bool(_SCRIPT.fullmatch(name) or _FUNCTION.fullmatch(name))
-        case "onnx":
-            return bool(name) and name.isprintable()
 
 
 def _options(text: str, query: str) -> dict[str, str]:

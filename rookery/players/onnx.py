@@ -8,7 +8,6 @@ It is the output named `logits` or `action`, or else the first.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,11 @@ from rookery.algorithms.distributions import distribution_for
 from rookery.envs.failures import first_line
 from rookery.errors import InputError, MissingExtra
 from rookery.players import Decision
+from rookery.players.actions import bounded
 from rookery.players.choice import gumbel
+from rookery.players.kinds import PlayerKind, Wanted
+from rookery.players.member import Member
+from rookery.players.options import flag
 from rookery.spaces import Continuous, SeatSpec
 
 _OUTPUTS = ("logits", "action")
@@ -63,7 +66,7 @@ class OnnxPlayer:
         rows = self._rows(observation)
         if isinstance(self._seat.action, Continuous):
             unknown = np.full(len(rows), np.nan, np.float32)
-            return Decision(rows, _bounded(self._seat.action, rows), unknown, state)
+            return Decision(rows, bounded(self._seat.action, rows), unknown, state)
         if self._greedy:
             action = self._act.mode(np, rows, mask)
             log_prob = np.zeros(len(rows), np.float32)  # it could not have done otherwise
@@ -158,8 +161,17 @@ def _sizes(shape: tuple[Any, ...]) -> str:
     return f"({', '.join('any' if size is None else str(size) for size in shape)})"
 
 
-def _bounded(space: Continuous, rows: np.ndarray) -> np.ndarray:
-    assert rows.shape[1] == math.prod(space.shape)
-    low, high = np.asarray(space.low, np.float32), np.asarray(space.high, np.float32)
-    found: np.ndarray = np.clip(rows, low, high).reshape(len(rows), *space.shape)
-    return found.astype(space.dtype)
+def _make(wanted: Wanted) -> Member:
+    return wanted.member(OnnxPlayer(wanted.name.name, wanted.spec, wanted.options["greedy"]))
+
+
+ONNX = PlayerKind(
+    "onnx:exported.onnx?greedy=true",
+    "a network from a file, exported from anywhere",
+    _make,
+    (flag("greedy", "false", "the likeliest action instead of a sampled one"),),
+    form="write onnx:PATH",
+    takes=lambda path: bool(path) and path.isprintable(),
+    encoded=True,
+    outside="files",
+)

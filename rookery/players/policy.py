@@ -1,4 +1,4 @@
-"""The `policy` player: a network that acts, in numpy or inside a compiled rollout."""
+"""Policies, snapshots and leagues: networks that act, in numpy or inside a compiled rollout."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ import numpy as np
 
 from rookery.algorithms.networks import Network
 from rookery.players import Decision
+from rookery.players.kinds import PlayerKind, Wanted, always
+from rookery.players.member import Member
+from rookery.players.names import is_snapshot
 
 Noise = Callable[[Any, str, tuple[int, ...]], Any]  # (key, "gumbel" or "normal", shape) -> array
 
@@ -59,3 +62,39 @@ def draw_jax(key: Any, kind: str, shape: tuple[int, ...]) -> Any:
     import jax
 
     return jax.random.normal(key, shape) if kind == "normal" else jax.random.gumbel(key, shape)
+
+
+def _make(wanted: Wanted) -> Member:
+    found = wanted.weights(wanted.name, wanted.seat, wanted.spec)
+    draw = None if wanted.xp is np else draw_jax
+    kind = "policy" if found.policy else "snapshot"
+    player = PolicyPlayer(found.network, wanted.xp, draw, wanted.greedy, kind)
+    return Member(wanted.name.text, player, found.name, found.arrays, found.policy)
+
+
+POLICY = PlayerKind(
+    "main",
+    "a policy of this run, with its newest weights",
+    _make,
+    form="a policy's name is of letters, digits and . _ -",
+    compilable=always,
+    outside="nothing",
+)
+LEAGUE = PlayerKind(
+    "league:main",
+    "whom the league of a policy picks, game by game",
+    _make,
+    form="write league:POLICY",
+    compilable=always,
+    drawn=True,
+    outside="nothing",
+)
+SNAPSHOT = PlayerKind(
+    "snapshot:RUN@340",
+    "a version of a run's weights that was kept",
+    _make,
+    form="write snapshot:RUN@NUMBER",
+    takes=is_snapshot,
+    compilable=always,
+    outside="nothing",
+)

@@ -9,17 +9,18 @@ function `(seat, episode) -> player` may stand in their place.
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Any
 
 import numpy as np
 
 from rookery.config.models import Draw, RunConfig
-from rookery.errors import ConfigError, InputError, UnknownName, nearest_names
+from rookery.config.reading import validate
+from rookery.errors import InputError, UnknownName
+from rookery.players.factory import compilable
+from rookery.players.function import import_function
 from rookery.players.names import PlayerName
 from rookery.spaces import EnvironmentSpec, SeatSpec
 
@@ -120,7 +121,7 @@ class Seating:
         cls, config: RunConfig, spec: EnvironmentSpec, function: SeatFunction | None = None
     ) -> Seating:
         if function is None and config.seat_map:
-            function = import_function(config.seat_map)
+            function = import_function(f"seat_map {config.seat_map}", config.seat_map)
         rules = {} if function is not None else _rules(config, spec)
         seat_map = SeatMap(tuple(spec.seats), rules, function)
         held: dict[str, list[int]] = {}  # by the policy or by a snapshot of it
@@ -150,30 +151,45 @@ class Seating:
         return len(self.spec.seats) > 1 and (named or not self.spec.simultaneous)
 
     @property
+    def is_compiled(self) -> bool:
+        """Whether its rollouts are: everybody who may sit down is a JAX function."""
+        plain = all(compilable(PlayerName.parse(text)) for text in self.map.options)
+        return self.spec.compiled and plain and not self.map.is_function
+
+    def spaces_of(self, text: str) -> dict[SeatSpec, frozenset[int]]:
+        """The distinct spaces of the seats where a player may sit, each with all seats of them."""
+        seats = self.spec.seats
+        wanted = {seats[seat] for seat in seats if text in self.map.options_of(seat)}
+        return {
+            spec: frozenset(number for number, other in enumerate(seats.values()) if other == spec)
+            for spec in seats.values()
+            if spec in wanted
+        }
+
+    @property
     def others(self) -> list[str]:
         """Players that are neither policies nor leagues."""
         kinds = ("policy", "league")
         return [text for text in self.map.options if PlayerName.parse(text).kind not in kinds]
 
 
-def import_function(path: str) -> SeatFunction:
-    """`module:function`, with the current directory importable."""
-    module, _, name = path.partition(":")
-    if not module or not name:
-        raise ConfigError(f"seat_map {path!r} is not of the form module:function")
-    here = os.getcwd()
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        found = importlib.import_module(module)
-    except ImportError as error:
-        raise InputError(f"seat_map {path}: {error}") from error
-    function = getattr(found, name, None)
-    if not callable(function):
-        near = nearest_names(name, (n for n in vars(found) if not n.startswith("_")))
-        advice = f"; did you mean {', '.join(near)}?" if near else ""
-        raise InputError(f"seat_map {path}: {module} has no function {name!r}{advice}")
-    return function  # type: ignore[no-any-return]
+def reseated(config: RunConfig, seating: Seating, seats: Mapping[str, Any]) -> Seating:
+    """The seating with other players in the seats; what a change of seats may not do is refused."""
+    new = Seating.of(
+        validate({**config.model_dump(), "seats": seats, "seat_map": ""}), seating.spec
+    )
+    for policy in config.learning:
+        if not set(new.live.get(policy, ())) <= set(seating.live[policy]):
+            raise InputError(
+                f"policy {policy!r} cannot move to a seat it did not have when the run began: its "
+                "fragments are laid out for those"
+            )
+    if seating.is_compiled and not new.is_compiled:
+        raise InputError(
+            "this run is one compiled call and can only take players that are JAX functions: "
+            "policies, snapshots, league and scripts"
+        )
+    return new
 
 
 def _rules(config: RunConfig, spec: EnvironmentSpec) -> dict[str, list[tuple[str, float]]]:

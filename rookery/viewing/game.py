@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
 
 from rookery import seeds
-from rookery.actor.rollouts.table import blank_actions
+from rookery.actor.episodes import GameBook
+from rookery.actor.rollouts.questions import Questions
+from rookery.actor.rollouts.table import Moved
 from rookery.control.home import Home
 from rookery.envs import BatchedEnvironment, SeatView
-from rookery.players import Decision, Question
+from rookery.errors import InputError
+from rookery.players import Decision, Ending
+from rookery.players.action_names import action_names
+from rookery.players.member import Member
+from rookery.players.policy import PolicyPlayer
 from rookery.spaces import Categorical
 from rookery.viewing import Action, ChoiceHead, Frame, NumberHead, SeatFrame, Watch, Watching
-from rookery.viewing.action_names import action_names
 from rookery.viewing.pictures import make_drawn, show
-from rookery.viewing.seats import Sitter, Sitting
+from rookery.viewing.seats import Sitting
 from rookery.viewing.thoughts import Thought, think
 
 VIDEO_FPS, ALL_AT_ONCE_FPS, TURNS_FPS = 30.0, 10.0, 2.0
-LATE_S = 120.0  # for a player that thinks
+THINKING_S = 120.0  # at most, for a player that thinks
+_MOVES = np.zeros(1, np.bool_)  # the one slot doesn't wait
 
 
 class Viewing:
@@ -30,7 +37,7 @@ class Viewing:
         self._watch, self._run = watch, state.id
         self._sitting = Sitting(home, state, watch)
         self.spec = self._sitting.spec
-        self._sitters: dict[str, Sitter] = self._sitting.seat_all()  # what is wrong shows here
+        self._sitters: dict[str, Member] = self._sitting.seat_all()  # what is wrong shows here
         world = self._sitting.config.environment
         self._env: BatchedEnvironment = make_drawn(world.id, world.kwargs)
         self._names = action_names(world.id)
@@ -38,6 +45,7 @@ class Viewing:
         self._views: dict[str, SeatView] = {}
         self._decisions: dict[str, Decision] = {}  # of the seats that are to act
         self._rng = np.random.default_rng()
+        self._open_table()
 
     @property
     def watching(self) -> Watching:
@@ -72,37 +80,62 @@ class Viewing:
         return self._frame()
 
     def close(self) -> None:
+        self._questions.break_off("closed", self._book)
         self._sitting.close()
         self._env.close()
 
     # --- playing ---------------------------------------------------------------------------------
 
+    def _open_table(self) -> None:
+        """For one episode: what its deferred players are asked, and what each seat gets."""
+        members = list(self._sitters.values())
+        self._questions = Questions(self.spec, 1, members, f"watched.{self._episode}")
+        self._questions.begin(np.arange(1), np.arange(len(members))[None])
+        self._book = GameBook(tuple(self.spec.seats), 1, members)
+
     def _begin(self) -> None:
+        self._questions.break_off("restarted", self._book)
         self._sitters = self._sitting.seat_all()
         self._episode += 1
+        self._open_table()
         seed = self._watch.seed
         if seed is None:
             seed = int(np.random.default_rng().integers(2**31))
         self._rng = seeds.generator(seed, "viewing", self._episode, 1)
         self._views = self._env.reset(seeds.number(seed, "viewing", self._episode, 0))
-        self._step, self._over, self._ended = 0, False, ""
-        self._returns = dict.fromkeys(self.spec.seats, 0.0)
+        self._step, self._over = 0, False
+        self._ended: Ending = "terminated"
 
     def _play(self) -> None:
-        actions = {seat: blank_actions(spec, 1) for seat, spec in self.spec.seats.items()}
-        for seat in self._acting():
-            sitter = self._sitters[seat]
+        seats, acting = self.spec.seats, self._acting()
+        moved = Moved.begin(seats.values(), np.array([[seat in acting for seat in seats]]))
+        self._wait(moved.turn)
+        for (_, number), answer in self._questions.take(_MOVES).items():
+            moved.actions[number][0] = answer.action
+        for number, seat in enumerate(seats):
             if seat in self._decisions:
-                actions[seat][:] = self._decisions[seat].to_environment
-            else:
-                actions[seat][:] = self._ask(seat, sitter)
-        self._views = self._env.step(actions)
+                moved.actions[number][:] = self._decisions[seat].to_environment
+        self._questions.note(self._env, moved)
+        self._views = self._env.step(dict(zip(seats, moved.actions, strict=True)))
         self._step += 1
-        for seat, view in self._views.items():
-            self._returns[seat] += float(view.reward[0])
-            if view.terminated[0] or view.truncated[0]:
-                self._ended = "terminated" if view.terminated[0] else "truncated"
+        self._settle(moved)
+
+    def _wait(self, turn: np.ndarray) -> None:
+        """For players that think; the frame is shown meanwhile."""
+        until = time.monotonic() + THINKING_S
+        while self._questions.ask(self._env, self._views, turn).any():
+            if time.monotonic() > until:
+                raise InputError(f"a player has not moved for {THINKING_S:g} s")
+
+    def _settle(self, moved: Moved) -> None:
+        moved.see([self._views[seat] for seat in self.spec.seats])
+        self._questions.settle(moved, self._book)
+        self._book.totals += moved.reward
+        if moved.terminated.any() or moved.truncated.any():
+            self._ended = "terminated" if moved.terminated.any() else "truncated"
         self._over = not self._acting()
+        if self._over:
+            self._questions.break_off(self._ended, self._book)
 
     def _acting(self) -> list[str]:
         """The seats that are to act; nobody: the episode is over."""
@@ -115,18 +148,6 @@ class Viewing:
                 else not (view.terminated[0] or view.truncated[0])
             )
         ]
-
-    def _ask(self, seat: str, sitter: Sitter) -> int:
-        """A player that thinks; the frame is shown meanwhile."""
-        view, env = self._views[seat], self._env
-        question = Question(
-            seat,
-            {leaf: x[0] for leaf, x in view.observation.items()},
-            None if view.mask is None else view.mask[0],
-            env.position(0) if hasattr(env, "position") else None,
-        )
-        player: Any = sitter.player
-        return int(player.ask(question).result(LATE_S).action)
 
     # --- showing ---------------------------------------------------------------------------------
 
@@ -149,29 +170,30 @@ class Viewing:
 
     def _seat_frame(self, seat: str, acts: bool) -> SeatFrame:
         sitter, view = self._sitters[seat], self._views[seat]
+        player, number = sitter.player, list(self.spec.seats).index(seat)
         heads: list[ChoiceHead | NumberHead] = []
         thought, action = Thought(heads, None), None
-        if acts and not hasattr(sitter.player, "ask"):
+        if acts and not sitter.deferred:
             decision = self._decide(sitter, view)
             self._decisions[seat] = decision
             action = self._told(seat, decision)
-            if sitter.network is not None and sitter.arrays is not None:
+            if isinstance(player, PolicyPlayer):
                 seen = view.observation, view.mask
-                thought = think(sitter.network, sitter.arrays, *seen, decision, self._names)
+                thought = think(player.network, sitter.arrays, *seen, decision, self._names)
         return SeatFrame(
             player=sitter.name,
             turn=acts,
             reward=float(view.reward[0]) if self._step else 0.0,
-            returned=self._returns[seat],
+            returned=float(self._book.totals[0, number]),
             value=thought.value,
             action=action,
             heads=thought.heads,
         )
 
-    def _decide(self, sitter: Sitter, view: SeatView) -> Decision:
+    def _decide(self, sitter: Member, view: SeatView) -> Decision:
         player: Any = sitter.player
         decision: Decision = player.act(
-            sitter.arrays or {}, view.observation, view.mask, player.initial_state(1), self._rng
+            sitter.arrays, view.observation, view.mask, player.initial_state(1), self._rng
         )
         return decision
 

@@ -24,29 +24,15 @@ from rookery.evaluation.episodes import usual_player
 from rookery.messages import CRITIC_KEY, MODEL_UPDATES
 from rookery.messages.frame import Arrays
 from rookery.messages.weights import Weights, decode_weights
-from rookery.players import DeferredPlayer, Player
-from rookery.players.factory import make_player
+from rookery.players.factory import PlayerFactory, close_members
+from rookery.players.member import Member, PolicyWeights
 from rookery.players.names import PlayerName
-from rookery.players.policy import PolicyPlayer
 from rookery.players.seat_map import Seating
 from rookery.spaces import SeatSpec
 from rookery.viewing import NEWEST, Watch
+from rookery.worker.policies import networks
 
 OWN = "policy"  # in `Watch.players`: the policy of the run that learns in that seat
-
-
-@dataclass(frozen=True)
-class Sitter:
-    """One player in its seat; `network` and `arrays` where its thoughts can be read."""
-
-    name: str
-    player: Player | DeferredPlayer
-    network: Network | None = None
-    arrays: Arrays | None = None
-
-    def close(self) -> None:
-        if hasattr(self.player, "close"):
-            self.player.close()
 
 
 @dataclass(frozen=True)
@@ -70,11 +56,12 @@ class Sitting:
                 raise UnknownName("seat", seat, self.spec.seats)
             if text != OWN and (why := player_refused(text, home.settings.allow)):
                 raise Forbidden(why)
-        self._fixed: dict[str, Sitter] = {}  # by seat: those whose weights never change
+        self._fixed: dict[str, Member] = {}  # by seat: those whose weights never change
+        self._factory = PlayerFactory(self.spec.id, self._load, greedy=not watch.sampled)
         self._bus: Bus | None = None
         self.weights, self.env_steps = watch.weights, 0  # of the episode
 
-    def seat_all(self) -> dict[str, Sitter]:
+    def seat_all(self) -> dict[str, Member]:
         """Everyone, for an episode that begins."""
         seats = enumerate(self.spec.seats.items())
         return {seat: self._seat(number, seat, spec) for number, (seat, spec) in seats}
@@ -90,52 +77,39 @@ class Sitting:
         return found
 
     def close(self) -> None:
-        for sitter in self._fixed.values():
-            sitter.close()
+        close_members(self._fixed.values())
         if self._bus is not None:
             self._bus.close()
 
     # --- one seat --------------------------------------------------------------------------------
 
-    def _seat(self, number: int, seat: str, spec: SeatSpec) -> Sitter:
+    def _seat(self, number: int, seat: str, spec: SeatSpec) -> Member:
         if seat in self._fixed:
             return self._fixed[seat]
         text = self._watch.players.get(seat, OWN)
         if text == OWN:
             text = usual_player(self._seating, number, seat)
-        name = PlayerName.parse(text)
-        if name.kind == "policy" and name.name in self._seating.spaces:
-            return self._own(name.name)
-        if name.kind == "league":
-            raise InputError(
-                f"{text} is drawn anew for each game: name one snapshot, like main@340"
-            )
-        if name.kind in ("policy", "snapshot"):
-            found = self._frozen(name, seat, spec)
-        else:
-            found = Sitter(name.text, make_player(name, spec, self.spec.id))
-        self._fixed[seat] = found
+        found = self._factory.member(text, seat, spec)
+        if not self._is_own(PlayerName.parse(text)):
+            self._fixed[seat] = found
         return found
 
-    def _frozen(self, name: PlayerName, seat: str, spec: SeatSpec) -> Sitter:
-        """Of this run by its policy's name, or of another run."""
-        run, number = (name.name, None) if name.kind == "policy" else name.snapshot
+    def _is_own(self, name: PlayerName) -> bool:
+        return name.kind == "policy" and name.name in self._seating.spaces
+
+    def _load(self, name: PlayerName, seat: str, spec: SeatSpec) -> PolicyWeights:
+        """A policy of this run as the watch wants it; else a version of one, or of another run."""
+        if self._is_own(name):
+            network = networks(self.config, self._seating)[name.name]
+            weights = self._find(name.name, network)
+            self.weights, self.env_steps = weights.name, weights.env_steps  # the last seat's
+            return PolicyWeights(weights.name, network, weights.arrays)
+        run, number = name.run
         if run in self._seating.spaces:
             frozen = load_policy(self._files, number, run)
         else:
             frozen = load_policy(self._home.find_files(run), number)
-        frozen.check_plays(seat, spec)
-        return self._policy(name.name, frozen.network, frozen.arrays)
-
-    def _own(self, policy: str) -> Sitter:
-        network = Network(self._seating.spaces[policy], self.config.all_policies[policy].network)
-        weights = self._find(policy, network)
-        self.weights, self.env_steps = weights.name, weights.env_steps  # the last seat's
-        return self._policy(weights.name, network, weights.arrays)
-
-    def _policy(self, name: str, network: Network, arrays: Arrays) -> Sitter:
-        player = PolicyPlayer(network, greedy=not self._watch.sampled)
-        return Sitter(name, player, network, arrays)
+        return frozen.for_seat(seat, spec, name.name)
 
     # --- the run's own weights -------------------------------------------------------------------
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rookery.actor.lineup import Member
 from rookery.actor.loop import Admitted
 from rookery.actor.rating_lineup import RatingLineup
 from rookery.actor.training_lineup import TrainingLineup
 from rookery.messages import LeaguePools, SeatsChanged, WeightsVersion
 from rookery.messages.frame import Arrays
+from rookery.players.member import Member
 from rookery.players.scripts.any_game import RandomPlayer
 from rookery.players.seat_map import SeatMap
 from rookery.spaces import Categorical, SeatSpec

@@ -35,7 +35,7 @@ from rookery.errors import InputError
 from rookery.messages import ActorId, LeaguePools, SeatsChanged, WeightsVersion
 from rookery.messages.fragment import Episode, Game
 from rookery.messages.frame import Arrays
-from rookery.players import PlayerAnswer, Question
+from rookery.players import GameOver, PlayerAnswer, Question
 from rookery.players.seat_map import Seating, SeatMap
 from rookery.spaces import EnvironmentSpec
 from rookery.worker.context import RunContext
@@ -490,7 +490,7 @@ def news(weights: Weights, fragment: int, forgets: bool = False) -> Admitted:
     )
 
 
-class LateRandom:
+class DeferredRandom:
     """Any legal action, in its own time."""
 
     kind = "script"
@@ -507,6 +507,9 @@ class LateRandom:
             return PlayerAnswer(action)
 
         return self._pool.submit(answer)
+
+    def game_over(self, over: GameOver) -> None:
+        pass
 
     def close(self) -> None:
         self._pool.shutdown()
@@ -559,7 +562,7 @@ class Play:
         actor = ActorId(0, 0)
         self.rollout: Any = make_rollout(context, actor, lambda doing: None)
         self.played: list[Played] = []
-        self.deferred: list[LateRandom] = []
+        self.deferred: list[DeferredRandom] = []
         self._sitting: list[Any] = []
         self.compiled = not hasattr(self.rollout, "table")
         self.lineup = self.rollout.lineup if self.compiled else self.rollout.table.lineup
@@ -571,7 +574,7 @@ class Play:
             self.rollout.table.env = self.watched
         for member in self.lineup.members if case.deferred else ():
             if member.text == "script:random":
-                member.player = LateRandom(4 if "chances" in case.game else 3)
+                member.player = DeferredRandom(4 if "chances" in case.game else 3)
                 self.deferred.append(member.player)
 
     def _watch_compiled(self) -> None:
@@ -1192,16 +1195,17 @@ def test_a_function_that_names_somebody_new_later_is_refused() -> None:
     assert "\n" not in str(refused.value)
 
 
-# --- late players --------------------------------------------------------------------------------
+# --- deferred players ----------------------------------------------------------------------------
 
 
 class Held:
-    """A late player that answers only what it is asked after `free`."""
+    """A deferred player that answers only what it is asked after `free`."""
 
     kind = "script"
 
     def __init__(self) -> None:
         self.free = False
+        self.told: list[GameOver] = []
         self.asked: list[tuple[Question, Future[PlayerAnswer]]] = []
 
     def ask(self, question: Question) -> Future[PlayerAnswer]:
@@ -1218,13 +1222,18 @@ class Held:
     def _answer(self, question: Question, future: Future[PlayerAnswer]) -> None:
         future.set_result(PlayerAnswer(int(np.flatnonzero(question.mask)[0])))
 
+    def game_over(self, over: GameOver) -> None:
+        self.told.append(over)
+
     def close(self) -> None:
         self.asked = []
 
 
-def test_a_restart_forgets_what_late_players_were_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_restart_forgets_what_deferred_players_were_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Their answers were meant for games that are no more."""
-    monkeypatch.setattr("rookery.actor.rollouts.table.ALL_WAIT_S", 0.001)
+    monkeypatch.setattr("rookery.actor.rollouts.questions.ALL_WAIT_S", 0.001)
     play = Play(Case("test-chances", {"red_0": "a", "*": "script:random"}, 20))
     player = Held()
     next(m for m in play.lineup.members if m.text == "script:random").player = player

@@ -122,7 +122,7 @@ def think(observation, mask):
 """
 
 
-def test_ctrl_c_ends_a_match_and_its_late_players(
+def test_ctrl_c_ends_a_match_and_its_deferred_players(
     cli: Cli, tmp_path: Path, eventually: Callable[..., Any]
 ) -> None:
     (tmp_path / "slow.py").write_text(SLOW)

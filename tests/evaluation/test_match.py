@@ -167,7 +167,7 @@ def test_perfect_play_never_loses_and_a_seed_repeats_the_match(place: Home) -> N
 # --- players that answer later -------------------------------------------------------------------
 
 
-def test_a_late_player_takes_part_and_its_missed_moves_are_counted(
+def test_a_deferred_player_takes_part_and_its_missed_moves_are_counted(
     place: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "match_rules.py").write_text(
@@ -182,7 +182,7 @@ def test_a_late_player_takes_part_and_its_missed_moves_are_counted(
     assert broken["missed"]["a"] == 0 and broken["missed"]["b"] >= 8
 
 
-def test_late_players_are_closed_when_the_match_cannot_begin(
+def test_deferred_players_are_closed_when_the_match_cannot_begin(
     place: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed = []

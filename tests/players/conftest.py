@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from rookery.players import DeferredPlayer, Player
-from rookery.players.factory import make_player
-from rookery.players.names import PlayerName
+from rookery.players.factory import PlayerFactory
 from rookery.spaces import Categorical, Leaf, SeatSpec
 
 Refusal = Callable[..., str]
@@ -35,12 +35,12 @@ def chess() -> SeatSpec:
 
 @pytest.fixture(scope="session")
 def made() -> Callable[..., Player | DeferredPlayer]:
-    """make_player from a text."""
+    """A player of the factory, by its name."""
 
     def make(
-        text: str, seat: SeatSpec, environment: str = "some:environment", **options: object
+        text: str, seat: SeatSpec, environment: str = "some:environment", **options: Any
     ) -> Player | DeferredPlayer:
-        return make_player(PlayerName.parse(text), seat, environment, **options)
+        return PlayerFactory(environment, **options).member(text, "player_0", seat).player
 
     return make
 

@@ -17,7 +17,7 @@ import pytest
 
 from rookery.errors import RookeryError
 from rookery.players import Question
-from rookery.players.chess_actions import action_of
+from rookery.players.chess_actions import action_of, uci_of
 from rookery.spaces import SeatSpec
 
 CHESS = "pettingzoo:chess_v6"
@@ -47,7 +47,9 @@ def raw_chess() -> Any:
 def question(env: Any) -> Question:
     seat = env.agent_selection
     seen = env.observe(seat)
-    return Question(seat, {"": seen["observation"]}, seen["action_mask"] > 0, env.board.fen())
+    return Question(
+        "game", 0, seat, {"": seen["observation"]}, seen["action_mask"] > 0, env.board.fen()
+    )
 
 
 def engines() -> list[psutil.Process]:
@@ -94,6 +96,7 @@ def test_every_move_of_many_games_has_the_environments_number() -> None:
             moves = list(env.board.legal_moves)
             black = not env.board.turn
             numbers = [action_of(move.uci(), black) for move in moves]
+            assert [uci_of(n, env.board.fen()) for n in numbers] == [m.uci() for m in moves]
             assert sorted(numbers) == np.flatnonzero(mask).tolist()
             chosen = int(rng.integers(len(moves)))
             eager = [i for i, m in enumerate(moves) if m.promotion or env.board.is_castling(m)]
@@ -116,7 +119,7 @@ def test_it_plays_a_whole_game_against_itself(engine: Callable[..., Any]) -> Non
     while not any(env.terminations.values()):
         player = strong if env.agent_selection == "player_0" else weak
         answer = player.ask(question(env)).result(30)
-        assert not answer.missed
+        assert answer.decided_by == "player"
         assert env.observe(env.agent_selection)["action_mask"][answer.action]
         env.step(answer.action)
     assert env.board.result(claim_draw=True) == "1-0"
@@ -131,7 +134,7 @@ def test_a_killed_engine_is_replaced_in_the_middle_of_a_game(engine: Callable[..
             process.send_signal(signal.SIGKILL)
             killed.add(process.pid)
         answer = player.ask(question(env)).result(30)
-        assert not answer.missed
+        assert answer.decided_by == "player"
         env.step(answer.action)
     assert len(killed) == 3
     assert engines()[0].pid not in killed
@@ -147,7 +150,7 @@ def test_an_engine_killed_while_it_thinks_is_asked_again(
     asked = player.ask(question(env))
     eventually(lambda: process.cpu_times().user > used + 0.1, "it to think")
     process.kill()
-    assert not asked.result(30).missed
+    assert asked.result(30).decided_by == "player"
     assert engines()[0].pid != process.pid
 
 
@@ -163,10 +166,10 @@ def test_a_hung_engine_is_killed_at_the_deadline(fallback: str, engine: Callable
             asked.result(30)
     else:
         answer = asked.result(30)
-        assert answer.missed and answer.resigned == (fallback == "resign")
+        assert answer.decided_by == "fallback" and answer.resigned == (fallback == "resign")
         assert question(raw_chess()).mask[answer.action]
     assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-    assert not next_one.result(30).missed
+    assert next_one.result(30).decided_by == "player"
 
 
 def test_an_engine_that_always_dies_ends_in_the_fallback(
@@ -182,7 +185,7 @@ def test_an_engine_that_talks_nonsense_ends_in_the_fallback(
     engine: Callable[..., Any], fake: Callable[[str], None]
 ) -> None:
     fake('print("bestmove a1a1x", flush=True)')
-    assert engine("engine:fake").ask(question(raw_chess())).result(30).missed
+    assert engine("engine:fake").ask(question(raw_chess())).result(30).decided_by == "fallback"
 
 
 def test_closing_ends_a_move_under_way(
@@ -220,10 +223,10 @@ def test_no_engine_outlives_a_killed_process(eventually: Callable[..., Any]) -> 
 @needs_stockfish
 def test_a_player_that_nobody_closed_holds_up_no_exit() -> None:
     code = (
-        "from rookery.players.names import *; from rookery.players.factory import *;"
+        "from rookery.players.factory import *;"
         "from rookery.spaces import *;"
         "seat = SeatSpec((), Categorical(4672));"
-        f"make_player(PlayerName.parse('engine:stockfish'), seat, {CHESS!r})"
+        f"PlayerFactory({CHESS!r}).member('engine:stockfish', 'player_0', seat)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 

@@ -8,8 +8,10 @@ from typing import Any
 import jax.numpy as jnp
 import pytest
 
-from rookery.players.factory import KINDS, check_name, compilable, kind_of
+from rookery.players.factory import compilable, kind_of
+from rookery.players.kinds import KINDS, find_kind
 from rookery.players.names import PlayerName
+from rookery.players.options import read_options
 from rookery.spaces import Categorical, Continuous, Leaf, SeatSpec
 
 CARTPOLE = SeatSpec((Leaf("", "box", (4,), "float32"),), Categorical(2))
@@ -17,10 +19,11 @@ PENDULUM = SeatSpec((Leaf("", "box", (3,), "float32"),), Continuous((1,), (-2.0,
 
 
 def test_every_example_is_a_name_of_its_kind_with_defaults_that_it_takes() -> None:
-    for kind in KINDS:
+    for key in KINDS:
+        kind = find_kind(key)
         name = PlayerName.parse(kind.example)
-        check_name(name)
-        assert kind_of(name) is kind
+        assert kind_of(name) is kind and name.kind == key.partition(":")[0]
+        assert read_options(name, kind.options).keys() == {option.name for option in kind.options}
         set_by_default = [option for option in kind.options if option.default]
         assert all(option.read(option.default) is not None for option in set_by_default)
 
@@ -37,6 +40,9 @@ def test_every_example_is_a_name_of_its_kind_with_defaults_that_it_takes() -> No
         ("script:a:b", False),
         ("engine:stockfish", False),
         ("onnx:x", False),
+        ("main", True),
+        ("league:main", True),
+        ("snapshot:run@3", True),
     ],
 )
 def test_what_can_be_compiled(text: str, can: bool) -> None:
@@ -69,6 +75,7 @@ def test_the_games_are_made_for_their_boards(
         ("script:random?depth=2", CARTPOLE, "it takes none"),
         ("main", CARTPOLE, "needs the weights of a run"),
         ("snapshot:run@3", CARTPOLE, "needs the weights of a run"),
+        ("league:main", CARTPOLE, "drawn anew for each game"),
     ],
 )
 def test_what_cannot_play_is_refused_in_one_line(

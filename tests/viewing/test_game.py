@@ -14,10 +14,12 @@ from rookery.checkpoints.checkpoint import checkpoint_name
 from rookery.checkpoints.policies import newest_of
 from rookery.messages import CRITIC_KEY, MODEL_UPDATES
 from rookery.messages.weights import decode_weights
+from rookery.players.kinds import KINDS
 from rookery.viewing import ChoiceHead, Frame, Watch
 from rookery.viewing.game import Viewing
 from rookery.viewing.viewer import Viewer
 from tests.conftest import Cli
+from tests.players.toy import made
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +136,31 @@ def test_players_meet_in_the_seats_that_they_are_given(shared_cli: Cli, league: 
     results = [shown.returned for shown in frames[-1].seats.values()]
     assert results in ([-1.0, 1.0], [0.0, 0.0])  # nobody wins against perfect play
     assert frames[0].picture and frames[0].picture.startswith("data:image/svg+xml")
+
+
+def test_a_deferred_player_is_asked_and_told_of_each_game(
+    shared_cli: Cli, league: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(KINDS, "asked", "tests.players.toy:ASKED")
+    with viewing(shared_cli, league, players={"player_1": "asked:me"}) as game:
+        frames = episode(game)
+        player = made.pop()
+        (over,) = player.told
+        assert (over.game, over.seats, over.how) == (
+            player.asked[0].game,
+            ("player_1",),
+            "terminated",
+        )
+        assert over.totals == {seat: shown.returned for seat, shown in frames[-1].seats.items()}
+        assert [question.move for question in player.asked] == list(range(len(player.asked)))
+        assert player.asked[0].since[0].name.split()[0] in ("top", "middle", "bottom")
+        for _ in range(3):
+            game.next()
+        game.restart()
+        for _ in range(3):
+            game.next()
+    assert [over.how for over in player.told] == ["terminated", "restarted", "closed"]
+    assert len({over.game for over in player.told}) == 3 and not made
 
 
 def test_own_weights_of_a_version_or_a_checkpoint(shared_cli: Cli, league: str) -> None:

@@ -40,6 +40,9 @@ class CompiledRollout:
         self._carry = self._reset(key)
         self._counter.clear(slice(None))
 
+    def close(self) -> None:
+        """A policy needs no ending."""
+
     def __call__(self, admitted: Admitted) -> Played:
         self._key, key = jax.random.split(self._key)
         (arrays,) = admitted.arrays.values()

@@ -36,6 +36,10 @@ class WithRatings:
         self.training.restart(seed)
         self.rating.restart(seed + 1)
 
+    def close(self) -> None:
+        self.training.close()
+        self.rating.close()
+
     def save(self) -> Arrays:
         state = {f"training/{n}": a for n, a in self.training.save().items()}
         state |= {f"rating/{n}": a for n, a in self.rating.save().items()}

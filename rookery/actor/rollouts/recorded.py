@@ -71,6 +71,9 @@ class RecordedRollout:
     def restart(self, seed: int) -> None:
         """A recording goes on where it was."""
 
+    def close(self) -> None:
+        """Nobody plays."""
+
 
 def experience_of(fragment: Fragment) -> Experience:
     return Experience(

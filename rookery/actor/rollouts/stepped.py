@@ -43,6 +43,9 @@ class SteppedRollout:
         self._busy("")
         self._counter.clear(slice(None))
 
+    def close(self) -> None:
+        """A policy needs no ending."""
+
     def __call__(self, admitted: Admitted) -> Played:
         (arrays,) = admitted.arrays.values()
         steps, slots, view, state = self.steps, self.env.slots, self._view, self._state

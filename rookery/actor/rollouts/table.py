@@ -6,22 +6,19 @@ only its own slot, which stays as it is while the others go on.
 
 from __future__ import annotations
 
-import concurrent.futures
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from rookery.actor.episodes import GameBook
 from rookery.actor.lineup import Lineup
+from rookery.actor.rollouts.questions import Questions
 from rookery.envs import BatchedEnvironment, SeatView
 from rookery.errors import MaskError
 from rookery.messages.frame import Arrays
-from rookery.players import PlayerAnswer, Question
-from rookery.spaces import Continuous, MultiCategorical, SeatSpec
-
-ALL_WAIT_S = 0.5  # how long to sleep at most when every slot waits for a late player
+from rookery.players.actions import blank_actions
+from rookery.spaces import SeatSpec
 
 
 class Table:
@@ -34,12 +31,14 @@ class Table:
         rng: np.random.Generator,
         seed: int,
         busy: Callable[[str], None] = lambda doing: None,
+        name: str = "table",
     ) -> None:
+        """`name` makes the ids of its games differ from those of the run's other tables."""
         self.env, self.lineup, self.seats = env, lineup, tuple(env.spec.seats)
         self.specs = tuple(env.spec.seats.values())
         self.book = GameBook(self.seats, env.slots, lineup.members)
         self.rng, self._busy = rng, busy
-        self._asked: dict[tuple[int, int], Future[PlayerAnswer]] = {}
+        self._questions = Questions(env.spec, env.slots, lineup.members, name)
         self._seed = seed
         self.sitting = np.zeros((0, len(self.seats)), np.int32)  # nobody yet
 
@@ -50,16 +49,21 @@ class Table:
 
     def restart(self, seed: int) -> None:
         """New episodes in every slot."""
-        self._asked = {}  # what comes back for the old ones is for nobody
+        self._questions.break_off("restarted", self.book)
         self._busy("reset")
         self.views: dict[str, SeatView] = self.env.reset(seed)
         self._busy("")
         shape = (self.env.slots, len(self.seats))
-        self.sitting = self.lineup.seat(np.arange(self.env.slots))
+        self.sit(self.lineup.seat(np.arange(self.env.slots)))
         self.lineup.began(self.sitting)
         self.acted = np.zeros(shape, np.bool_)  # in this episode
         self.unclaimed = np.zeros(shape)  # reward before the first turn of the episode
         self.book.clear(slice(None))
+
+    def sit(self, sitting: np.ndarray) -> None:
+        """(slots, seats) members for the games that are on."""
+        self.sitting = sitting
+        self._questions.begin(np.arange(self.env.slots), sitting)
 
     @property
     def turn(self) -> np.ndarray:
@@ -72,22 +76,15 @@ class Table:
         """Ask whoever is to act, and move every slot that has its answers."""
         turn = self.turn
         self._check_masks(turn)
-        late = self._late_answers(turn)
-        waiting = np.zeros(self.env.slots, np.bool_)
-        for slot, seat in self._asked:
-            if (slot, seat) not in late:
-                waiting[slot] = True
-        if waiting.all():
-            self._sleep()
-        moved = Moved.begin(self, turn & ~waiting[:, None])
+        waiting = self._questions.ask(self.env, self.views, turn)
+        moved = Moved.begin(self.specs, turn & ~waiting[:, None])
         for member, rows in self._groups(moved.turn):
             self._decide(member, rows, weights, moved)
-        for (slot, seat), answer in late.items():
-            if not waiting[slot]:
-                moved.actions[seat][slot] = answer.action
-                self.book.missed[slot, seat] += answer.missed
-                self.book.resigned[slot, seat] |= answer.resigned
-                del self._asked[slot, seat]
+        for (slot, seat), answer in self._questions.take(waiting).items():
+            moved.actions[seat][slot] = answer.action
+            self.book.missed[slot, seat] += answer.decided_by == "fallback"
+            self.book.resigned[slot, seat] |= answer.resigned
+        self._questions.note(self.env, moved)
         self._busy("step")
         advance = ~waiting if waiting.any() else None
         actions = dict(zip(self.seats, moved.actions, strict=True))
@@ -139,46 +136,27 @@ class Table:
         masks = [view.mask[slots] for view, slots in parts if view.mask is not None]
         return observation, np.concatenate(masks) if masks else None
 
-    def _late_answers(self, turn: np.ndarray) -> dict[tuple[int, int], PlayerAnswer]:
-        """Ask the late players that have not been asked; return the answers that are there."""
-        if not any(member.deferred for member in self.lineup.members):
-            return {}
-        for slot, seat in np.argwhere(turn).tolist():
-            member = self.lineup.members[int(self.sitting[slot, seat])]
-            if member.deferred and (slot, seat) not in self._asked:
-                view = self.views[self.seats[seat]]
-                question = Question(
-                    self.seats[seat],
-                    {leaf: x[slot] for leaf, x in view.observation.items()},
-                    None if view.mask is None else view.mask[slot],
-                    self.env.position(slot) if hasattr(self.env, "position") else None,
-                )
-                player: Any = member.player
-                self._asked[slot, seat] = player.ask(question)
-        return {at: future.result() for at, future in self._asked.items() if future.done()}
-
-    def _sleep(self) -> None:
-        waited = list(self._asked.values())
-        concurrent.futures.wait(waited, ALL_WAIT_S, return_when=concurrent.futures.FIRST_COMPLETED)
-
     def _settle(self, moved: Moved, waiting: np.ndarray) -> None:
         """Rewards, ends and new episodes."""
         views = [self.views[seat] for seat in self.seats]
-        moved.reward = np.stack([v.reward for v in views], axis=1)
-        moved.terminated = np.stack([v.terminated for v in views], axis=1)
-        moved.truncated = np.stack([v.truncated for v in views], axis=1)
-        moved.reset = views[0].reset
+        moved.see(views)
         moved.earlier = np.where(self.acted, 0.0, self.unclaimed)
         self.acted |= moved.turn
         self.unclaimed += np.where(self.acted, 0.0, moved.reward)
         moved.acted, moved.sitting = self.acted.copy(), self.sitting
+        self._questions.settle(moved, self.book)
         self.book.note(moved.reward, ~waiting & ~moved.reset, moved.reset, self.sitting)
         fresh = np.flatnonzero(moved.reset)
         if len(fresh):
             self.sitting = self.sitting.copy()
             self.sitting[fresh] = self.lineup.seat(fresh)
             self.lineup.began(self.sitting[fresh])
+            self._questions.begin(fresh, self.sitting[fresh])
             self.acted[fresh], self.unclaimed[fresh] = False, 0.0
+
+    def close(self) -> None:
+        """Break off its games; deferred players are told, and remain the lineup's."""
+        self._questions.break_off("closed", self.book)
 
     def _check_masks(self, turn: np.ndarray) -> None:
         for number, seat in enumerate(self.seats):
@@ -209,16 +187,15 @@ class Moved:
     sitting: np.ndarray  # who sat there in this step
 
     @classmethod
-    def begin(cls, table: Table, turn: np.ndarray) -> Moved:
+    def begin(cls, specs: Iterable[SeatSpec], turn: np.ndarray) -> Moved:
         moved = cls()
         moved.turn, moved.decided = turn, {}
-        moved.actions = [blank_actions(spec, table.env.slots) for spec in table.specs]
+        moved.actions = [blank_actions(spec, len(turn)) for spec in specs]
         return moved
 
-
-def blank_actions(spec: SeatSpec, slots: int) -> np.ndarray:
-    if isinstance(spec.action, Continuous):
-        return np.zeros((slots, *spec.action.shape), spec.action.dtype)
-    if isinstance(spec.action, MultiCategorical):
-        return np.zeros((slots, len(spec.action.sizes)), np.int32)
-    return np.zeros(slots, np.int32)
+    def see(self, views: Sequence[SeatView]) -> None:
+        """What the environment gave for it, by seat."""
+        self.reward = np.stack([view.reward for view in views], axis=1)
+        self.terminated = np.stack([view.terminated for view in views], axis=1)
+        self.truncated = np.stack([view.truncated for view in views], axis=1)
+        self.reset = views[0].reset

@@ -16,12 +16,13 @@ import numpy as np
 from rookery.actor.episodes import GameBook
 from rookery.actor.experience import Played
 from rookery.actor.lineup import ROUND_STEPS as ROUND_STEPS
-from rookery.actor.lineup import Lineup, Member
+from rookery.actor.lineup import Lineup
 from rookery.actor.loop import Admitted
 from rookery.actor.packing import EDGE, STEP, Outcomes, Turns, pack
 from rookery.actor.rollouts.compiled import load_tree, save_tree
 from rookery.envs import CompiledEnvironment
 from rookery.messages.frame import Arrays
+from rookery.players.member import Member
 from rookery.worker.policies import Layout
 
 _SHORTEST_GAME = 2  # environment steps, its reset included
@@ -57,6 +58,9 @@ class CompiledTableRollout:
     def _compile(self) -> None:
         self._players = _Players(self.lineup.members, self.lineup.blocks)
         self._scan = jax.jit(self._play)
+
+    def close(self) -> None:
+        """Players that are functions need no ending."""
 
     def restart(self, seed: int) -> None:
         self._key, key = jax.random.split(jax.random.key(seed))

@@ -14,6 +14,7 @@ from rookery.actor.loop import Admitted
 from rookery.actor.packing import EDGE, FINAL, STEP, Outcomes, Turns, pack
 from rookery.actor.rollouts.table import Moved, Table
 from rookery.messages.frame import Arrays
+from rookery.players.factory import close_members
 from rookery.worker.policies import Layout
 
 
@@ -31,12 +32,16 @@ class TableRollout:
         self._steps = ROUND_STEPS if steps is None else steps
         self._blank = dict(blank)
         self.held: dict[str, Turns] = dict(blank)
-        late = any(member.deferred for member in table.lineup.members)
-        self.can_save = table.env.spec.can_save and not late
+        deferred = any(member.deferred for member in table.lineup.members)
+        self.can_save = table.env.spec.can_save and not deferred
 
     def restart(self, seed: int) -> None:
         self.table.restart(seed)
         self.held = dict(self._blank)
+
+    def close(self) -> None:
+        self.table.close()
+        close_members(self.table.lineup.members)
 
     def __call__(self, admitted: Admitted) -> Played:
         table, number = self.table, admitted.version.number
@@ -129,7 +134,8 @@ class TableRollout:
         if self.can_save and "sitting" in state:
             table.views = table.env.restore(_under(state, "env/"))
             table.book.restore(_under(state, "book/"))
-            table.sitting, table.acted = np.array(state["sitting"]), np.array(state["acted"])
+            table.sit(np.array(state["sitting"]))
+            table.acted = np.array(state["acted"])
             table.unclaimed = np.array(state["unclaimed"])
             for policy in self.held:
                 self.held[policy] = Turns.from_arrays(_under(state, f"held/{policy}/"))

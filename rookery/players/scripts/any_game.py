@@ -12,8 +12,12 @@ from typing import Any
 import numpy as np
 
 from rookery.algorithms.distributions import distribution_for
+from rookery.errors import InputError
 from rookery.players import Decision
+from rookery.players.actions import told
 from rookery.players.choice import gumbel
+from rookery.players.kinds import PlayerKind, Wanted, always
+from rookery.players.member import Member
 from rookery.spaces import Continuous, SeatSpec
 
 
@@ -86,3 +90,32 @@ def _uniform(xp: Any, key: Any, shape: tuple[int, ...]) -> Any:
     import jax
 
     return jax.random.uniform(key, shape, minval=-1.0, maxval=1.0)
+
+
+def _make_random(wanted: Wanted) -> Member:
+    return wanted.member(RandomPlayer(wanted.spec, wanted.xp))
+
+
+def _make_first_legal(wanted: Wanted) -> Member:
+    if isinstance(wanted.spec.action, Continuous):
+        raise InputError(
+            f"script:first-legal needs actions that can be counted: "
+            f"environment {wanted.environment_id} has {told(wanted.spec.action)}"
+        )
+    return wanted.member(FirstLegalPlayer(wanted.spec, wanted.xp))
+
+
+RANDOM = PlayerKind(
+    "script:random",
+    "any legal action, all equally likely",
+    _make_random,
+    compilable=always,
+    outside="nothing",
+)
+FIRST_LEGAL = PlayerKind(
+    "script:first-legal",
+    "the first legal action",
+    _make_first_legal,
+    compilable=always,
+    outside="nothing",
+)

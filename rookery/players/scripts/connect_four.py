@@ -23,10 +23,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rookery.players import Decision
-from rookery.players.choice import choose
+from rookery.players.choice import board_leaf, choose
+from rookery.players.kinds import PlayerKind, Wanted
+from rookery.players.member import Member
+from rookery.players.options import whole
 
 BOARD, ACTIONS = (6, 7, 2), 7
 MAX_DEPTH = 6
+COMPILED_DEPTH = 4  # deeper, the arrays of a compiled minimax no longer fit beside the rollout's
 _ROWS, _COLUMNS = BOARD[:2]
 _BITS = np.uint8(1) << np.arange(_COLUMNS, dtype=np.uint8)  # a column's bit in a row
 _ROW = np.uint8(2**_COLUMNS - 1)
@@ -168,3 +172,18 @@ def _highest(xp: Any, values: Any) -> Any:
 def _by_column(word: Any) -> Any:
     """(M,) -> (7, M) bool."""
     return (word & _BITS[:, None]) > 0
+
+
+def _make(wanted: Wanted) -> Member:
+    leaf = board_leaf(wanted, "Connect Four", BOARD, ACTIONS)
+    return wanted.member(MinimaxConnectFour(leaf, wanted.options["depth"], wanted.xp))
+
+
+MINIMAX = PlayerKind(
+    "script:minimax?depth=2",
+    "Connect Four, looking some plies ahead",
+    _make,
+    (whole("depth", "2", "plies that it looks ahead", 1, MAX_DEPTH),),
+    compilable=lambda options: bool(options["depth"] <= COMPILED_DEPTH),
+    outside="nothing",
+)

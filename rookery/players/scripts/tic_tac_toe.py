@@ -19,7 +19,9 @@ from typing import Any
 import numpy as np
 
 from rookery.players import Decision
-from rookery.players.choice import choose
+from rookery.players.choice import board_leaf, choose
+from rookery.players.kinds import PlayerKind, Wanted, always
+from rookery.players.member import Member
 
 BOARD, ACTIONS = (3, 3, 2), 9
 _LINES = (0o007, 0o070, 0o700, 0o111, 0o222, 0o444, 0o421, 0o124)  # bits of cells: rows, columns, …
@@ -80,3 +82,13 @@ def best_moves() -> np.ndarray:
 
 def _code(stones: int) -> int:
     return sum(int(_POWERS[cell]) for cell in range(9) if stones >> cell & 1)
+
+
+def _make(wanted: Wanted) -> Member:
+    leaf = board_leaf(wanted, "tic-tac-toe", BOARD, ACTIONS)
+    return wanted.member(PerfectTicTacToe(leaf, wanted.xp))
+
+
+PERFECT = PlayerKind(
+    "script:perfect", "tic-tac-toe without a mistake", _make, compilable=always, outside="nothing"
+)
