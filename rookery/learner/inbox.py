@@ -147,7 +147,9 @@ class Inbox:
         for actor in self.heartbeats.silent():  # it may come back, and joins again then
             self._leave(actor)
             changed = True
-        records = self._subscription.poll(self._wait_s if wait_s is None else wait_s)
+        if wait_s is None:  # what is at hand is trained at once, whatever else may come
+            wait_s = 0.0 if self._can_train(now) else self._wait_s
+        records = self._subscription.poll(wait_s)
         if self._may_have_lost(bool(records)) and self._subscription.overtaken():
             for actor in list(self.book.upto):  # their grants may stand for what is gone
                 self._leave(actor)
@@ -161,18 +163,23 @@ class Inbox:
 
     def batch(self, now: int) -> list[Delivery] | None:
         """F deliveries for update `now`, earliest deadline first; None while it has to wait."""
+        if not self._can_train(now):
+            return None
         count = self.book.fragments_per_batch
-        if self.orders.paused or len(self.pending) < count:
-            return None
-        self.pending.sort(key=self._deadline)  # stable: arrival breaks ties
-        rest = [self._deadline(delivery) for delivery in self.pending[count:]]
-        if not self.book.may_train(now, rest):
-            return None
         chosen = self.pending[:count]
         for delivery in chosen:
             self._check_lag(delivery, now)
         del self.pending[:count]
         return [self._without_overdue(delivery, now) for delivery in chosen]
+
+    def _can_train(self, now: int) -> bool:
+        """Whether a batch is at hand that leaves everyone else in time; sorts by deadline."""
+        count = self.book.fragments_per_batch
+        if self.orders.paused or len(self.pending) < count:
+            return False
+        self.pending.sort(key=self._deadline)  # stable: arrival breaks ties
+        rest = [self._deadline(delivery) for delivery in self.pending[count:]]
+        return self.book.may_train(now, rest)
 
     def lag(self, delivery: Delivery, now: int) -> int:
         return now - self.branch.number_on_branch(delivery.version)

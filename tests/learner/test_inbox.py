@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -108,6 +109,7 @@ def inbox_on(
     book: CreditBook | None = None,
     ledger: Ledger | None = None,
     pending: Sequence[tuple[bytes, Fragment]] = (),
+    wait_s: float = 0.0,
 ) -> Inbox:
     return Inbox(
         bus,
@@ -116,7 +118,7 @@ def inbox_on(
         Branch(starts or {1: 0}),
         EARLIEST,
         pending,
-        0.0,
+        wait_s,
         trains_abandoned,
     )
 
@@ -180,6 +182,18 @@ def test_a_batch_waits_for_a_granted_fragment_that_would_be_too_old_after_it() -
 
     assert sequences(inbox.batch(1)) == [("slow", 0), ("slow", 1)]
     assert sequences(inbox.batch(2)) == [("fast", 0), ("fast", 1)]
+
+
+def test_a_batch_at_hand_does_not_wait_for_what_may_come_after_it() -> None:
+    bus = MemoryBus()
+    inbox = inbox_on(bus, wait_s=60.0)
+    bus.publish([fragment("0.1", 0, (1, 0)), fragment("0.1", 1, (1, 0))])
+    inbox.receive(0)
+    assert sequences(inbox.batch(0)) == [("0.1", 0)]
+    began = time.monotonic()
+    inbox.receive(1)
+    assert time.monotonic() - began < 30.0
+    assert sequences(inbox.batch(1)) == [("0.1", 1)]
 
 
 def test_a_batch_does_not_wait_for_an_actor_that_left() -> None:
