@@ -128,11 +128,11 @@ class Network:
 
     def _mlp(self, xp: Any, params: Params, torso: str, x: Any) -> Any:
         x = self._dense(xp, params, torso, len(self.config.hidden), x)
-        return x @ params[f"{torso}.out.w"] + params[f"{torso}.out.b"]
+        return _times(xp, x, params[f"{torso}.out.w"]) + params[f"{torso}.out.b"]
 
     def _dense(self, xp: Any, params: Params, name: str, layers: int, x: Any) -> Any:
         for layer in range(layers):
-            x = x @ params[f"{name}.{layer}.w"] + params[f"{name}.{layer}.b"]
+            x = _times(xp, x, params[f"{name}.{layer}.w"]) + params[f"{name}.{layer}.b"]
             x = xp.tanh(x) if self.config.activation == "tanh" else xp.maximum(x, 0)
         return x
 
@@ -180,7 +180,7 @@ class Network:
             name = f"conv.{leaf.path}.{layer}"
             if f"{name}.w" not in params:
                 break
-            x = patches(xp, x, conv_stride(*x.shape[1:3])) @ params[f"{name}.w"]
+            x = _times(xp, patches(xp, x, conv_stride(*x.shape[1:3])), params[f"{name}.w"])
             x = xp.maximum(x + params[f"{name}.b"], 0)
         return x.reshape(x.shape[0], -1)
 
@@ -192,6 +192,15 @@ def initial_arrays(network: Network, seed: int, *place: int) -> tuple[Params, St
 
 def _part(params: Params, stats: Stats, wanted: Callable[[str], bool]) -> dict[str, np.ndarray]:
     return {name: np.asarray(x) for name, x in {**params, **stats}.items() if wanted(name)}
+
+
+def _times(xp: Any, x: Any, w: Any) -> Any:
+    """x @ w."""
+    if xp is np:
+        return x @ w
+    from rookery.algorithms.products import product  # imports JAX
+
+    return product(x, w)
 
 
 def orthogonal(rng: np.random.Generator, inputs: int, outputs: int, gain: float) -> np.ndarray:
