@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,8 +27,20 @@ from rookery.messages.fragment import Fragment
 from rookery.messages.frame import Arrays
 
 
+class Moment(NamedTuple):
+    """All of a group between two updates. Its arrays may still be computed."""
+
+    state: GroupState
+    orders: dict[str, np.ndarray]
+    rngs: dict[str, Mapping[str, Any]]
+
+
 class Group:
-    """The state of its members, and the order of their next minibatches."""
+    """The state of its members, and the order of their next minibatches.
+
+    `state` is that after every update that was begun, `settled` all of the group after the last one
+    that was finished: what may be published and saved without waiting.
+    """
 
     def __init__(
         self,
@@ -50,6 +62,7 @@ class Group:
         self._rngs = {member.name: rngs[member.name] for member in members}
         self._orders: dict[str, np.ndarray] = {}
         self.permute(self._rngs)
+        self.settled = self.moment()
 
     @property
     def shape(self) -> tuple[object, ...]:
@@ -93,19 +106,23 @@ class Group:
                     self._rngs[member.name], self._steps, member.lanes
                 )
 
+    def moment(self) -> Moment:
+        rngs = {name: rng.bit_generator.state for name, rng in self._rngs.items()}
+        return Moment(self.state, dict(self._orders), rngs)
+
     def begin(self, index: int, params: Params, stats: Stats) -> None:
         """Let a member begin anew with these arrays, its encoder's aside."""
         policies = list(self.state.policies)
         shared = {} if self.state.encoder is None else self.state.encoder.params
         policies[index] = self._fresh(self.members[index], {**params, **shared}, stats)
         self.state = self.state._replace(policies=tuple(policies))
+        self.settled = self.moment()
 
     def save(self) -> Arrays:
         """Every array by name; a policy's parameters whole, so that it can be read alone."""
         arrays = self._state_arrays()
-        for name, rng in self._rngs.items():
-            state = json.dumps(rng.bit_generator.state)
-            arrays[f"{name}/learner.rng"] = np.frombuffer(state.encode(), np.uint8)
+        for name, rng in self.settled.rngs.items():
+            arrays[f"{name}/learner.rng"] = np.frombuffer(json.dumps(rng).encode(), np.uint8)
         return arrays
 
     def restore(self, arrays: Arrays) -> None:
@@ -131,6 +148,7 @@ class Group:
             shared = _named(arrays, f"{self.members[0].name}/params", encoder.params)
             encoder = EncoderState(shared, _moments(arrays, f"encoder:{self._encoder}/optimizer"))
         self.state = GroupState(encoder, tuple(policies))
+        self.settled = self.moment()
 
     def _fresh(self, member: PolicySetup, params: Params, stats: Stats) -> TrainState:
         """A policy's own state, without its encoder's."""
@@ -141,14 +159,15 @@ class Group:
 
     def _state_arrays(self) -> Arrays:
         arrays: dict[str, Any] = {}
-        for i, (member, state) in enumerate(zip(self.members, self.state.policies, strict=True)):
-            arrays |= _prefixed(f"{member.name}/params", self.state.params(i))
+        whole, orders, _ = self.settled
+        for i, (member, state) in enumerate(zip(self.members, whole.policies, strict=True)):
+            arrays |= _prefixed(f"{member.name}/params", whole.params(i))
             arrays |= _prefixed(f"{member.name}/optimizer", state.optimizer._asdict())
             arrays |= _prefixed(f"{member.name}/stats", state.stats)
             arrays |= _prefixed(f"{member.name}/extra", state.extra)
-            arrays[f"{member.name}/learner.order"] = self._orders[member.name]
-        if self.state.encoder is not None:
-            moments = self.state.encoder.optimizer._asdict()
+            arrays[f"{member.name}/learner.order"] = orders[member.name]
+        if whole.encoder is not None:
+            moments = whole.encoder.optimizer._asdict()
             arrays |= _prefixed(f"encoder:{self._encoder}/optimizer", moments)
         return {name: np.asarray(array) for name, array in arrays.items()}
 

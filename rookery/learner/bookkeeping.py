@@ -97,7 +97,7 @@ class Bookkeeper:
         events: list[Event] = []
         where: dict[str, Any] = {
             "run": self.report.run,
-            "update": self.transport.number + 1,
+            "update": self.transport.number + self.inbox.updates_begun + 1,
             "env_steps": self.inbox.ledger.trained,
         }
         if orders.hyperparameters != before.hyperparameters:

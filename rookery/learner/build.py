@@ -109,6 +109,8 @@ def build_learner(
     bookkeeper = Bookkeeper(
         context.bus, config, store, inbox, trainer, transport, report, league, checkpoint
     )
-    return Learner(
-        bookkeeper, learn(inbox, trainer, transport, bookkeeper.progress, league, stopped)
-    )
+    ahead = min(1, config.learner.max_policy_lag_versions)
+    if league is not None or not wait_s:  # a league may let a policy begin anew
+        ahead = 0
+    loop = learn(inbox, trainer, transport, bookkeeper.progress, league, stopped, ahead)
+    return Learner(bookkeeper, loop)

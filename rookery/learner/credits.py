@@ -65,7 +65,7 @@ class CreditBook(msgspec.Struct):
     def grant(self, number: int, waiting: int, behind: int = 0) -> bool:
         """Grant what fits beside the `waiting` fragments that have arrived; True if anything.
 
-        `number` is that of the weights which will play, `behind` how many updates old they are.
+        `number` is that of the weights which will play, `behind` how many updates were begun since.
         """
         updates = self.max_lag + 1 - behind  # until the deadline of what is granted now
         room = self.fragments_per_batch * updates - waiting - self.outstanding

@@ -32,6 +32,7 @@ NO_ORDERS = LearnerOrders(revision=0, paused=False, hyperparameters={}, checkpoi
 ABANDONED = "abandoned"  # played with weights that a learner restart took back
 UNCREDITED = "uncredited"  # no credit of this learner stands for it, and there is no room
 LOOK_AGAIN_S = 2.0  # without anything received, before the log is asked whether it lost something
+TRAINING_NAP_S = 0.002  # between looks at the bus while an update computes: each costs it 40 us
 HELD = "held"  # a step that waited for its seat's next turn for longer than the bound allows
 
 
@@ -107,6 +108,7 @@ class Inbox:
         self.book.restart()
         self.generation = max(branch.starts)
         self.pending, self._partial = deliveries_of(received)
+        self.training: list[Delivery] = []  # handed out for updates that are not finished
         self.bytes_read = 0
         self._look_again = time.monotonic() + LOOK_AGAIN_S
         self.lag_max = 0
@@ -128,15 +130,20 @@ class Inbox:
             return None
 
     @property
+    def updates_begun(self) -> int:
+        """Updates that deliveries were handed out for and that are not finished."""
+        return len(self.training) // self.book.fragments_per_batch
+
+    @property
     def pending_steps(self) -> int:
         return sum(fragment.header.steps for _, fragment in self.received)
 
     @property
     def received(self) -> list[tuple[bytes, Fragment]]:
-        """Every fragment that waits, those of unfinished deliveries too."""
+        """Every fragment that is not trained yet, those of unfinished deliveries too."""
         whole = [
             pair
-            for delivery in self.pending
+            for delivery in [*self.training, *self.pending]
             for pair in zip(delivery.payloads, delivery.fragments, strict=True)
         ]
         return whole + [pair for parts in self._partial.values() for pair in parts]
@@ -147,9 +154,7 @@ class Inbox:
         for actor in self.heartbeats.silent():  # it may come back, and joins again then
             self._leave(actor)
             changed = True
-        if wait_s is None:  # what is at hand is trained at once, whatever else may come
-            wait_s = 0.0 if self._can_train(now) else self._wait_s
-        records = self._subscription.poll(wait_s)
+        records = self._subscription.poll(self._patience_s(now) if wait_s is None else wait_s)
         if self._may_have_lost(bool(records)) and self._subscription.overtaken():
             for actor in list(self.book.upto):  # their grants may stand for what is gone
                 self._leave(actor)
@@ -170,7 +175,18 @@ class Inbox:
         for delivery in chosen:
             self._check_lag(delivery, now)
         del self.pending[:count]
-        return [self._without_overdue(delivery, now) for delivery in chosen]
+        batch = [self._without_overdue(delivery, now) for delivery in chosen]
+        self.training += batch
+        return batch
+
+    def _patience_s(self, now: int) -> float:
+        """What is at hand is trained at once, whatever else may come."""
+        if self._can_train(now):
+            return 0.0
+        if self.training:
+            time.sleep(TRAINING_NAP_S)
+            return 0.0
+        return self._wait_s
 
     def _can_train(self, now: int) -> bool:
         """Whether a batch is at hand that leaves everyone else in time; sorts by deadline."""
@@ -185,6 +201,8 @@ class Inbox:
         return now - self.branch.number_on_branch(delivery.version)
 
     def settle(self, deliveries: Sequence[Delivery]) -> None:
+        """These were trained: the first that were handed out."""
+        del self.training[: len(deliveries)]
         for delivery in deliveries:
             for fragment in delivery.fragments:
                 header = fragment.header

@@ -7,6 +7,7 @@ Checkpoints, metrics and the decision to stop consume the stream of updates.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from rookery.messages.fragment import Fragment
 
 if TYPE_CHECKING:
     from rookery.learner.league import LearnerLeague
-    from rookery.learner.trainer import Trainer
+    from rookery.learner.trainer import Running, Trainer
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,15 @@ class Updated:
         return [fragment for delivery in self.deliveries for fragment in delivery.fragments]
 
 
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """An update that may still be computed."""
+
+    deliveries: list[Delivery]
+    lags: list[int]
+    running: Running
+
+
 def learn(
     inbox: Inbox,
     trainer: Trainer,
@@ -41,22 +51,32 @@ def learn(
     progress: Callable[[], float],
     league: LearnerLeague | None,
     stopped: Callable[[], bool] = lambda: False,
+    ahead: int = 0,
 ) -> Iterator[Updated | None]:
-    """Update after update; yields None whenever experience is waited for."""
+    """Update after update; yields None whenever one of them or experience is waited for.
+
+    Up to `ahead` updates are computed while the one before them is published.
+    """
+    begun: deque[Begun] = deque()
     while not stopped():
-        if inbox.receive(transport.number):
+        now = transport.number + len(begun)
+        if inbox.receive(now):
             transport.grant()
-        batch = inbox.batch(transport.number)
-        if batch is None:
+        batch = inbox.batch(now)
+        if batch is not None:
+            lags = [inbox.lag(delivery, now) for delivery in batch]
+            begun.append(Begun(batch, lags, trainer.begin(by_policy(batch), progress())))
+        if not begun or (len(begun) <= ahead and not begun[0].running.done()):
             yield None
             continue
-        lags = [inbox.lag(delivery, transport.number) for delivery in batch]
-        values = trainer.update(by_policy(batch), progress())
-        inbox.settle(batch)
+        first = begun.popleft()
+        values = trainer.finish(first.running)
+        inbox.settle(first.deliveries)
         arrays = trainer.acting_arrays()
-        news = league.note(batch, transport.number + 1, arrays) if league is not None else None
+        number = transport.number + 1
+        news = league.note(first.deliveries, number, arrays) if league is not None else None
         transport.publish(arrays, news)
-        yield Updated(transport.number, batch, lags, values)
+        yield Updated(transport.number, first.deliveries, first.lags, values)
 
 
 def by_policy(deliveries: Sequence[Delivery]) -> dict[str, list[Fragment]]:

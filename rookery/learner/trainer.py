@@ -7,13 +7,13 @@ itself. Groups do not know of one another.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from rookery import seeds
-from rookery.algorithms.group import Group
+from rookery.algorithms.group import Group, Moment
 from rookery.algorithms.networks import Network, Params, Stats, initial_arrays
 from rookery.algorithms.policies import PolicySetup, grouped, initial_weights, stream
 from rookery.config.algorithm import live_hyperparameters
@@ -21,12 +21,23 @@ from rookery.messages.fragment import Fragment
 from rookery.messages.frame import Arrays
 
 
+class Running(NamedTuple):
+    """An update that was begun; it may still be computed."""
+
+    metrics: dict[str, Any]  # by policy
+    after: tuple[Moment, ...]  # what it makes of each group
+
+    def done(self) -> bool:
+        return all(value.is_ready() for value in jax.tree.leaves(self.metrics))
+
+
 class Trainer:
     """Owns the train state of every policy; `update` takes a batch of fragments of each.
 
     Updates are compiled ahead of time from shapes alone, while the first fragments are played, and
-    dispatched asynchronously: the next permutations are made while they run. Minibatches that do
-    not divide a policy's batch are made smaller (`policies.fitted`).
+    dispatched asynchronously: the next permutations are made while they run, and the next update
+    may be begun before this one is finished; updates are finished in the order they were begun.
+    Minibatches that do not divide a policy's batch are made smaller (`policies.fitted`).
     """
 
     def __init__(self, policies: Sequence[PolicySetup], steps: int, seed: int) -> None:
@@ -55,7 +66,11 @@ class Trainer:
     def update(
         self, fragments: Mapping[str, Sequence[Fragment]], progress: float
     ) -> dict[str, dict[str, float]]:
-        """One update; `progress` in [0, 1] drives the learning-rate schedules.
+        """One update, begun and finished."""
+        return self.finish(self.begin(fragments, progress))
+
+    def begin(self, fragments: Mapping[str, Sequence[Fragment]], progress: float) -> Running:
+        """Begin an update; `progress` in [0, 1] drives the learning-rate schedules.
 
         A policy without a row to train on is left as it was and has no metrics.
         """
@@ -71,9 +86,16 @@ class Trainer:
             running |= {m.name: metric for m, metric in found if m.name in played}
         for group in self._groups:
             group.permute(running)  # while XLA computes
+        return Running(running, tuple(group.moment() for group in self._groups))
+
+    def finish(self, running: Running) -> dict[str, dict[str, float]]:
+        """Wait for an update; from now on its weights are the ones to publish and to save."""
+        found = jax.device_get(running.metrics)
+        for group, moment in zip(self._groups, running.after, strict=True):
+            group.settled = moment
         return {
             name: {key: float(value) for key, value in metrics.items()}
-            for name, metrics in jax.device_get(running).items()
+            for name, metrics in found.items()
         }
 
     def learning_rate(self, policy: str, progress: float) -> float:
@@ -92,8 +114,9 @@ class Trainer:
 
     def _arrays(self, part: Callable[[Network, Params, Stats], Arrays]) -> dict[str, Arrays]:
         return {
-            member.name: part(member.network, group.state.params(i), group.state.policies[i].stats)
+            member.name: part(member.network, state.params(i), state.policies[i].stats)
             for group in self._groups
+            for state in [group.settled.state]
             for i, member in enumerate(group.members)
         }
 

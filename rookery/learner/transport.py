@@ -76,7 +76,7 @@ class LearnerTransport:
         self._bus.publish([self._granted()])
 
     def _granted(self) -> Outgoing:
-        behind = self.number - self.published
+        behind = self.number - self.published + self._inbox.updates_begun
         self._inbox.book.grant(self.published, len(self._inbox.pending), behind)
         return self._credits(self._inbox.book.offers)
 

@@ -437,6 +437,7 @@ class Run:
         )
         self.transport = LearnerTransport(self.bus, "r", self.inbox, self.generation, saved.number)
         self.transport.announce({"main": {}})
+        self.begun: list[list[Delivery]] = []
 
     def save(self) -> None:
         inbox = self.inbox
@@ -474,19 +475,28 @@ class Run:
         return True
 
     def learn(self) -> bool:
-        """One delivery of the learning loop; True if an update was made."""
-        if self.inbox.receive(self.transport.number):
+        """Finish every update that was begun, and one more; True if there was any."""
+        self.begin()
+        finished = [self.finish() for _ in list(self.begun)]
+        return bool(finished)
+
+    def begin(self) -> None:
+        """Begin an update if there is a batch, perhaps before the last one is finished."""
+        now = self.transport.number + len(self.begun)
+        if self.inbox.receive(now):
             self.transport.grant()
-        batch = self.inbox.batch(self.transport.number)
+        batch = self.inbox.batch(now)
         if batch is None:
-            return False
+            return
         for chosen in batch:
-            assert 0 <= self.inbox.lag(chosen, self.transport.number) <= self.max_lag
+            assert 0 <= self.inbox.lag(chosen, now) <= self.max_lag
             if not self.trains_abandoned:
                 assert self.inbox.branch.contains(chosen.version)
-        self.inbox.settle(batch)
+        self.begun.append(batch)
+
+    def finish(self) -> None:
+        self.inbox.settle(self.begun.pop(0))
         self.transport.publish({"main": {}})
-        return True
 
     def check(self) -> None:
         inbox = self.inbox
@@ -517,7 +527,8 @@ def _pack(value: Any) -> bytes:
     return msgspec.msgpack.encode(value)
 
 
-MOVES = ["play"] * 10 + ["learn"] * 8 + ["join", "kill", "save", "save", "crash"]
+MOVES = ["play"] * 10 + ["learn"] * 4 + ["begin"] * 4 + ["finish"] * 3
+MOVES += ["join", "kill", "save", "save", "crash"]
 
 
 @settings(max_examples=120, deadline=None)
@@ -545,6 +556,10 @@ def test_through_every_fault_lag_is_bounded_the_balance_exact_and_training_goes_
                 run.play(run.actors[which % len(run.actors)], valid=which % (STEPS + 1))
             case "learn":
                 run.learn()
+            case "begin" if len(run.begun) < 2:
+                run.begin()
+            case "finish" if run.begun:
+                run.finish()
             case "join" if len(run.actors) < 8:
                 run.start_actor()
             case "kill" if run.actors:
@@ -572,6 +587,42 @@ def test_an_update_before_an_actor_joins_again_does_not_leave_it_waiting_for_eve
     assert run.learn(), "it trains what its last checkpoint had granted"
     run.play(life)  # joins again
     run.settle()
+
+
+def test_while_an_update_is_computed_its_turn_still_counts_and_is_part_of_a_checkpoint() -> None:
+    run = Run(count=1, max_lag=1, trains_abandoned=False)
+    run.start_actor()
+    (life,) = run.actors
+    run.play(life)  # joins
+    run.begin()  # grants
+    run.play(life)
+    run.play(life)  # sends
+    run.begin()
+    run.check()
+    assert (run.inbox.pending_steps, run.inbox.ledger.trained) == (STEPS, 0)
+    run.save()
+    run.start_learner()
+    assert run.learn(), "the new learner trains it"
+    assert (run.inbox.pending_steps, run.inbox.ledger.trained) == (0, STEPS)
+    run.check()
+
+
+def test_an_actor_plays_with_new_weights_while_the_next_update_is_computed() -> None:
+    run = Run(count=1, max_lag=1, trains_abandoned=False)
+    run.start_actor()
+    (life,) = run.actors
+    run.play(life)  # joins
+    run.begin()  # grants two
+    for _ in range(4):
+        run.play(life)
+    assert not run.play(life), "it has no credit left"
+    for _ in range(10):
+        run.begin()  # the last batch is trained with lag 1 before its weights' successor is out
+        run.begin()
+        run.finish()
+        assert run.play(life) and run.play(life), "the weights before those now computed"
+        assert len(run.begun) == 1
+    assert run.inbox.lag_max == 1
 
 
 @pytest.mark.parametrize("actors", [1, 2, 8])

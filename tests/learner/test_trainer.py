@@ -285,6 +285,27 @@ def test_a_restored_trainer_goes_on_bit_for_bit() -> None:
     assert not same(first.save(), saved)
 
 
+def test_an_update_that_is_begun_changes_nothing_until_it_is_finished() -> None:
+    def played(seed: int) -> Any:
+        return {"a": [fragment(seed)], "b": [fragment(seed + 9)]}
+
+    def saved(trainer: Trainer) -> Arrays:
+        return {name: np.array(array) for name, array in trainer.save().items()}
+
+    trainer = pair(**EYE)
+    expected = [(saved(trainer), {})]
+    for seed in range(2):
+        values = trainer.update(played(seed), 0.3)
+        expected.append((saved(trainer), values))
+
+    trainer = pair(**EYE)
+    begun = [trainer.begin(played(seed), 0.3) for seed in range(2)]
+    assert same(trainer.save(), expected[0][0]), "neither is finished"
+    for running, (arrays, values) in zip(begun, expected[1:], strict=True):
+        assert trainer.finish(running) == values
+        assert same(trainer.save(), arrays)
+
+
 def test_saved_names_say_whose_they_are() -> None:
     saved = Trainer([policy("main"), policy("a", **EYE)], STEPS, seed=0).save()
     assert {"main/params/pi.0.w", "main/optimizer/mean", "main/stats/ret.mean"} <= saved.keys()
