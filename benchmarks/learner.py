@@ -43,10 +43,12 @@ SHAPES = {  # algorithm, slots, T, minibatch or minibatches, epochs
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--updates", type=int, default=50)
+    parser.add_argument("--only", choices=SHAPES, help="one row alone")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     prepare_xla(threads=1)
-    rows = {name: measure(shape, arguments.updates) for name, shape in SHAPES.items()}
+    chosen = [arguments.only] if arguments.only else list(SHAPES)
+    rows = {name: measure(SHAPES[name], arguments.updates) for name in chosen}
     if arguments.json:
         print(json.dumps(rows))
         return

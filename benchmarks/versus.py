@@ -1,14 +1,16 @@
-"""Rookery against stable-baselines3: PPO on CartPole-v1, both measured in this one run.
+"""Rookery against stable-baselines3 and a CleanRL-style loop: PPO on CartPole-v1, in one run.
 
     python benchmarks/versus.py [--repeats 3] [--json]
 
-Three contenders take turns, strictly one process tree at a time, with a new seed every turn:
+Five contenders take turns, strictly one process tree at a time, with a new seed every turn:
 
   sb3        stable-baselines3, 64 environments, in an environment of its own (`sb3_cartpole.py`)
   identical  `rookery train` with the same hyperparameters as sb3
   defaults   `rookery train` as a user gets it, with a warm and with a cold compile cache
+  cleanrl    one loop on torch, 256 environments, minibatches of 2048 (`cleanrl_cartpole.py`)
+  wide       `rookery train` with the same batch as cleanrl
 
-Reported are medians, the individual values, and the four ratios the project promises. Seconds
+Reported are medians, the individual values, and the five ratios the project promises. Seconds
 are this process's clock from Popen: for sb3 until it says it is solved, for Rookery until the
 whole command has exited. Only the standard library is used here.
 
@@ -64,6 +66,11 @@ IDENTICAL_HYPERPARAMETERS = {
     "network.normalize_observations": "false",
     "learner.fragments_per_batch": "1",
 }
+# The batch of cleanrl_cartpole.py; the other hyperparameters do not change the work.
+WIDE_WORDS = ["--actors", "1", "--envs-per-actor", "256"]
+WIDE_WORDS += ["--set", "actors.rollout_steps=32", "--set", "algorithm.minibatch_size=2048"]
+WIDE_WORDS += ["--set", "algorithm.epochs=4", "--set", "learner.fragments_per_batch=1"]
+WIDE_WORDS += ["--set", "network.hidden=[64, 64]", "--set", "network.activation=tanh"]
 
 
 class BenchmarkError(Exception):
@@ -215,6 +222,16 @@ class StableBaselines3:
         return finished.first_output_s if finished.json()["solved"] else math.inf
 
 
+@dataclass(frozen=True)
+class CleanRL:
+    python: Path
+
+    def steps_per_s(self, steps: int, seed: int) -> float:
+        argv = [str(self.python), str(HERE / "cleanrl_cartpole.py")]
+        argv += ["--steps", str(steps), "--seed", str(seed)]
+        return run(f"cleanrl speed, seed {seed}", argv, os.environ).number("steps_per_s")
+
+
 # --- Rookery ------------------------------------------------------------------------------------
 
 
@@ -272,6 +289,8 @@ class Repeat:
     sb3_steps_per_s: float
     identical_steps_per_s: float
     defaults_steps_per_s: float
+    cleanrl_steps_per_s: float
+    wide_steps_per_s: float
     sb3_solve_s: float
     warm: Solved
     cold: Solved
@@ -292,7 +311,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Ratio:
-    """Rookery's median over stable-baselines3's, with what we promise of it."""
+    """Rookery's median over its peer's, with what we promise of it."""
 
     key: str
     label: str
@@ -316,7 +335,12 @@ def identical_words() -> list[str]:
 
 
 def measure(
-    sb3: StableBaselines3, rookery: Rookery, seed: int, sb3_steps: int, rookery_steps: int
+    sb3: StableBaselines3,
+    cleanrl: CleanRL,
+    rookery: Rookery,
+    seed: int,
+    sb3_steps: int,
+    rookery_steps: int,
 ) -> Repeat:
     """Every contender once, neighbours in time so that a slow minute hits all of them."""
     return Repeat(
@@ -326,6 +350,8 @@ def measure(
             "identical", rookery_steps, seed, identical_words()
         ),
         defaults_steps_per_s=rookery.steps_per_s("defaults", rookery_steps, seed),
+        cleanrl_steps_per_s=cleanrl.steps_per_s(rookery_steps // 4, seed),
+        wide_steps_per_s=rookery.steps_per_s("wide", rookery_steps, seed, WIDE_WORDS),
         sb3_solve_s=sb3.seconds_to_solve(SB3_SOLVE_BUDGET_STEPS, seed),
         warm=rookery.seconds_to_solve("warm", seed),
         cold=rookery.seconds_to_solve_cold(seed),
@@ -348,6 +374,10 @@ def rows(repeats: Sequence[Repeat]) -> list[Row]:
             "rookery defaults, steps/s",
             (r.defaults_steps_per_s for r in repeats),
         ),
+        row(
+            "cleanrl_steps_per_s", "cleanrl loop, steps/s", (r.cleanrl_steps_per_s for r in repeats)
+        ),
+        row("wide_steps_per_s", "rookery wide, steps/s", (r.wide_steps_per_s for r in repeats)),
         row("sb3_solve_s", "sb3, s to 475", (r.sb3_solve_s for r in repeats)),
         row("warm_solve_s", "rookery warm, s to exit", (r.warm.exit_s for r in repeats)),
         row("warm_wall_s", "rookery warm, own wall_s", (r.warm.wall_s for r in repeats)),
@@ -369,6 +399,7 @@ def ratios(measured: Sequence[Row]) -> list[Ratio]:
         ratio("defaults_steps_per_s", "(b) steps/s, defaults", "sb3_steps_per_s", 6.5, True),
         ratio("warm_solve_s", "(b) seconds to 475, warm", "sb3_solve_s", 0.4, False),
         ratio("cold_solve_s", "(b) seconds to 475, cold", "sb3_solve_s", 0.65, False),
+        ratio("wide_steps_per_s", "(c) steps/s, as cleanrl", "cleanrl_steps_per_s", 4.0, True),
     ]
 
 
@@ -394,7 +425,7 @@ def print_table(
     for row in measured:
         each = "  ".join(f"{shown(value):>10}" for value in row.values)
         print(f"{row.label:28}{shown(row.median):>12}   {each}")
-    print(f"\n{'rookery / sb3':28}{'ratio':>12}   promised")
+    print(f"\n{'rookery / its peer':28}{'ratio':>12}   promised")
     for ratio in promised:
         verdict = "met" if ratio.met else "NOT met"
         print(f"{ratio.label:28}{shown(ratio.value):>12}   {ratio.promise:8} {verdict}")
@@ -465,15 +496,17 @@ def benchmark(args: argparse.Namespace, home: Path) -> None:
         figures = compare(home, args.repeats, args.seed, args.rookery_steps)
         report(figures, args.json)
         return
-    sb3, rookery = StableBaselines3(ensure_sb3_python()), Rookery(home)
-    say("warming up both, untimed")
+    python = ensure_sb3_python()
+    sb3, cleanrl, rookery = StableBaselines3(python), CleanRL(python), Rookery(home)
+    say("warming up, untimed")
     versions = {"python": platform.python_version(), **sb3.versions()}
     rookery.seconds_to_solve("warm-up", seed=args.seed + args.repeats)
+    rookery.steps_per_s("warm-up wide", 100_000, args.seed, WIDE_WORDS)
 
     repeats: list[Repeat] = []
     for seed in range(args.seed, args.seed + args.repeats):
         say(f"repeat {len(repeats) + 1} of {args.repeats}")
-        repeats.append(measure(sb3, rookery, seed, args.sb3_steps, args.rookery_steps))
+        repeats.append(measure(sb3, cleanrl, rookery, seed, args.sb3_steps, args.rookery_steps))
     measured = rows(repeats)
     promised = ratios(measured)
     if args.json:
