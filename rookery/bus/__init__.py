@@ -14,7 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from rookery.config.kinds import BUSES, load_kind
 
 Position = tuple[int, ...]
 """The next offset to read in each partition; the embedded buses have one partition."""
@@ -128,3 +131,32 @@ class Bus(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class BusPlace(NamedTuple):
+    """Where a run's bus is to be, or is."""
+
+    run: str
+    directory: Path  # the run's own, on this machine
+    config: Any  # of the bus's own model
+    cluster: Any = None  # how this machine reaches its cluster, if it has one
+    warn: Callable[[str], None] | None = None  # told of settings that would lose data
+
+
+class RunBus(Protocol):
+    """How runs get a bus of one kind: what a line of `config.kinds.BUSES` names."""
+
+    Config: type  # its model, a `config.bus.BusConfig`
+
+    @staticmethod
+    def open(place: BusPlace) -> Bus: ...
+
+    @staticmethod
+    def read(place: BusPlace) -> Bus | None:
+        """For reading only, if there is one."""
+        ...
+
+
+def run_bus(kind: str) -> RunBus:
+    found: RunBus = load_kind(BUSES, kind)
+    return found

@@ -11,9 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from time import time
+from typing import Literal
 
-from rookery.bus import Outgoing, Position, Record, embedded
+from pydantic import Field
+
+from rookery.bus import BusPlace, Outgoing, Position, Record, embedded
+from rookery.config.bus import BusConfig
 from rookery.errors import BusFull
+from rookery.messages.ids import EXPERIENCES
 
 
 class _Topic:
@@ -269,3 +274,23 @@ class MemorySubscription:
 def _own(record: Record) -> Record:
     """A copy whose headers the reader may change."""
     return record._replace(headers=dict(record.headers))
+
+
+class MemoryBusConfig(BusConfig):
+    """Inside one process; leaves nothing on disk but checkpoints."""
+
+    one_process = True
+    kind: Literal["memory"] = "memory"
+    max_experience_mb: int = Field(default=256, ge=1)
+
+
+class MemoryRunBus:
+    Config = MemoryBusConfig
+
+    @staticmethod
+    def open(place: BusPlace) -> MemoryBus:
+        return MemoryBus({EXPERIENCES: place.config.max_experience_mb << 20})
+
+    @staticmethod
+    def read(place: BusPlace) -> None:
+        return None

@@ -14,13 +14,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
+from pydantic import Field
 
-from rookery.bus import Outgoing, Position, Record, embedded
+from rookery.bus import BusPlace, Outgoing, Position, Record, embedded
 from rookery.bus.sqlite_file import SqliteFile
-from rookery.errors import BusFull
+from rookery.config.bus import BusConfig
+from rookery.errors import BusFull, BusUnmade
+from rookery.messages.ids import EXPERIENCES
 
 T = TypeVar("T")
 
@@ -35,6 +38,7 @@ CREATE TABLE newest (
 ) WITHOUT ROWID
 """
 COLUMNS = "offset, key, headers, payload, time_s"
+RUN_FILE = "bus.sqlite"  # in a run's directory
 LONGEST_PAUSE_S = 0.002
 PAUSE_SHARE = 0.05  # of the time waited so far: waiting adds at most this much to any wait
 POLL_BYTES = 4 << 20  # one poll stops after this much: a long read holds up the WAL's checkpoint
@@ -397,3 +401,31 @@ def _delete(db: sqlite3.Connection, name: str, gone: Sequence[tuple[int, int]], 
         "UPDATE topics SET floor = max(floor, ?), bytes = bytes - ? WHERE name = ?",
         (floor, removed, name),
     )
+
+
+class SqliteBusConfig(BusConfig):
+    """One file inside the run's directory."""
+
+    kind: Literal["sqlite"] = "sqlite"
+    max_experience_mb: int = Field(
+        default=256, ge=1, description="kept experience; publishers wait when it is full"
+    )
+
+
+class SqliteRunBus:
+    Config = SqliteBusConfig
+
+    @staticmethod
+    def open(place: BusPlace) -> SqliteBus:
+        place.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        limits = {EXPERIENCES: place.config.max_experience_mb << 20}
+        return SqliteBus(place.directory / RUN_FILE, limits)
+
+    @staticmethod
+    def read(place: BusPlace) -> SqliteBus | None:
+        if not (place.directory / RUN_FILE).exists():
+            return None
+        try:
+            return SqliteBus(place.directory / RUN_FILE, read_only=True)
+        except BusUnmade:
+            return None

@@ -8,13 +8,13 @@ imports nobody's code, so that runs can be listed anywhere and a server can judg
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, TypeAdapter, model_serializer
-from pydantic_core import PydanticCustomError, core_schema
+from pydantic import ConfigDict, Field, model_serializer
+from pydantic_core import PydanticCustomError
 
 from rookery.config.code import load
-from rookery.config.kinds import ALGORITHMS, load_kind
+from rookery.config.kinds import ALGORITHMS, ByKind, load_kind
 from rookery.config.part import LIVE, Part
 from rookery.errors import InputError, UnknownName
 
@@ -121,18 +121,6 @@ def _read(value: Any) -> AlgorithmConfig:
     return read
 
 
-class _ByKind:
-    """Reads a field by the model that its `kind` names; for a schema, a choice of all of ours."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
-        written = core_schema.simple_ser_schema("any")
-        return core_schema.no_info_plain_validator_function(_read, serialization=written)
-
-    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> Any:
-        ours: Any = Annotated[Union[tuple(models().values())], Field(discriminator="kind")]  # noqa: UP007
-        return handler(TypeAdapter(ours).core_schema)
-
-
 def _default() -> AlgorithmConfig:
     return models()[DEFAULT]()
 
@@ -143,6 +131,6 @@ def _with_default(schema: dict[str, Any]) -> None:
 
 Algorithm = Annotated[
     AlgorithmConfig,
-    _ByKind(),
+    ByKind(_read, models),
     Field(default_factory=_default, json_schema_extra=_with_default),
 ]

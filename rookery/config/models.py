@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, mod
 from pydantic_core import PydanticCustomError
 
 from rookery.config.algorithm import Algorithm, bind
+from rookery.config.bus import AnyBus
 from rookery.config.kinds import ALGORITHMS, LAUNCHERS
 from rookery.config.part import Part
 
@@ -114,42 +115,6 @@ class CheckpointConfig(Part):
         if uri and not re.fullmatch("file:.+", uri):
             raise ValueError(f"checkpoint.uri {uri!r} is not supported: use file:DIRECTORY")
         return uri
-
-
-class SqliteBusConfig(Part):
-    """One file inside the run's directory."""
-
-    kind: Literal["sqlite"] = "sqlite"
-    max_experience_mb: int = Field(
-        default=256, ge=1, description="kept experience; publishers wait when it is full"
-    )
-
-
-class MemoryBusConfig(Part):
-    """Inside one process; leaves nothing on disk but checkpoints."""
-
-    kind: Literal["memory"] = "memory"
-    max_experience_mb: int = Field(default=256, ge=1)
-
-
-class KafkaBusConfig(Part):
-    """A cluster. Where it is and how to log in is each machine's own affair, not the run's."""
-
-    kind: Literal["kafka"] = "kafka"
-    topics: Literal["shared", "per-run"] = Field(
-        default="shared", description="one set of topics for all runs, or one for each"
-    )
-    partitions: int = Field(default=1, ge=1, description="of `experiences`, when it is made")
-    replication: int = Field(default=-1, ge=-1, description="copies; -1: the brokers' default")
-    max_experience_mb: int = Field(
-        default=1024, ge=8, description="kept experience; retention takes what is older"
-    )
-    experience_hours: float = Field(default=24.0, gt=0, description="that experience is kept")
-
-
-BusConfig = Annotated[
-    SqliteBusConfig | MemoryBusConfig | KafkaBusConfig, Field(discriminator="kind")
-]
 
 
 class RestartConfig(Part):
@@ -283,7 +248,7 @@ class RunConfig(Part):
     learner: LearnerConfig = LearnerConfig()
     stop: StopConfig = StopConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
-    bus: BusConfig = SqliteBusConfig()
+    bus: AnyBus
     launcher: LauncherName = "local"
     restarts: RestartConfig = RestartConfig()
     replay: ReplayConfig = ReplayConfig()
@@ -324,8 +289,10 @@ class RunConfig(Part):
     def _agree(self) -> RunConfig:
         if self.launcher == "inline" and self.actors.count != 1:
             raise ValueError("launcher=inline plays with one actor: set actors.count to 1")
-        if self.launcher != "inline" and self.bus.kind == "memory":
-            raise ValueError("bus.kind=memory lives in one process: set launcher to inline")
+        if self.launcher != "inline" and self.bus.one_process:
+            raise ValueError(
+                f"bus.kind={self.bus.kind} lives in one process: set launcher to inline"
+            )
         endless = self.stop.steps is None and self.stop.minutes is None
         if self.algorithm.schedule == "linear" and endless:
             raise ValueError("algorithm.schedule=linear needs stop.steps or stop.minutes")

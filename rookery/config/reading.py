@@ -17,8 +17,11 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from rookery.config.algorithm import DEFAULT, AlgorithmConfig, find, models
+from rookery.config.bus import DEFAULT as DEFAULT_BUS
+from rookery.config.bus import BusConfig
+from rookery.config.bus import models as bus_models
 from rookery.config.kinds import ALGORITHMS
-from rookery.config.models import MAIN, ActorsConfig, RunConfig, SqliteBusConfig
+from rookery.config.models import MAIN, ActorsConfig, RunConfig
 from rookery.config.tuned import tuned_defaults
 from rookery.errors import ConfigError, UnknownName, nearest_names
 
@@ -44,7 +47,7 @@ def build(*layers: Layer) -> RunConfig:
     ours = find(kind) if kind in ALGORITHMS else None  # a user's own is not imported to be read
     asked["algorithm"] = {**algorithm, "kind": kind}
     if isinstance(asked.get("bus"), dict):
-        asked["bus"].setdefault("kind", SqliteBusConfig().kind)
+        asked["bus"].setdefault("kind", DEFAULT_BUS)
     merged = tuned_defaults({} if ours is None else ours.tuned, str(environment["id"]))
     _merge(merged, asked)
     _fit(merged, asked, ours)
@@ -255,6 +258,8 @@ def _keys_of(model: type[BaseModel], prefix: str) -> Iterable[tuple[str, Any]]:
 def _models_in(annotation: Any) -> Iterable[type[BaseModel]]:
     if annotation is AlgorithmConfig:
         yield from models().values()
+    elif annotation is BusConfig:
+        yield from bus_models().values()
     elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     elif typing.get_origin(annotation) in (typing.Union, types.UnionType):

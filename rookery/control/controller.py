@@ -87,7 +87,7 @@ class Controller:
     @cached_property
     def bus(self) -> Bus | None:
         """The run's; None where it lives in another's memory."""
-        if self.config.bus.kind == "memory":
+        if self.config.bus.one_process:
             return None
         return self.home.open_run_bus(self.run, self.config, self._warn)
 

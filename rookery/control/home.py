@@ -6,7 +6,6 @@ holds only what belongs to this machine: checkpoints without a URI of their own,
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 import secrets
@@ -16,20 +15,20 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from rookery.bus import Bus, Outgoing
+from rookery.bus import Bus, BusPlace, Outgoing, run_bus
 from rookery.bus.open import kafka_bus
-from rookery.config.models import KafkaBusConfig, RunConfig
+from rookery.bus.sqlite import RUN_FILE
+from rookery.config.models import RunConfig
 from rookery.config.reading import validate
 from rookery.control import lease
 from rookery.control.run_log import RunLog
 from rookery.control.run_state import DELETED, RunState
 from rookery.control.settings import FILE, Settings
 from rookery.control.signing import KEY_VARIABLE, SIGNATURE, Key, key_path, load_key
-from rookery.errors import BusError, BusUnmade, InputError, UnknownName
+from rookery.errors import BusError, InputError, UnknownName
 from rookery.messages import (
     COMMANDS,
     EVENTS,
-    EXPERIENCES,
     Command,
     CreateRun,
     Event,
@@ -209,53 +208,20 @@ class Home:
         return spec_from_json(state.config["spec"])
 
     def bus_path(self, run: str) -> Path:
-        return self.run_dir(run) / "bus.sqlite"
+        """Of a run whose bus is a file."""
+        return self.run_dir(run) / RUN_FILE
 
     def open_run_bus(
         self, run: str, config: RunConfig, warn: Callable[[str], None] | None = None
     ) -> Bus:
-        if isinstance(config.bus, KafkaBusConfig):
-            return self._run_topics(run, config.bus, warn)
-        limits = {EXPERIENCES: config.bus.max_experience_mb << 20}
-        if config.bus.kind == "memory":
-            from rookery.bus.memory import MemoryBus
-
-            return MemoryBus(limits)
-        from rookery.bus.sqlite import SqliteBus
-
-        self.run_dir(run).mkdir(parents=True, exist_ok=True, mode=0o700)
-        return SqliteBus(self.bus_path(run), limits)
-
-    def _run_topics(
-        self, run: str, bus: KafkaBusConfig, warn: Callable[[str], None] | None = None
-    ) -> Bus:
-        if self.cluster is None:
-            raise InputError(
-                f"run {run} is on Kafka: say where with --bus kafka://HOST:PORT or {BUS_VARIABLE}"
-            )
-        settings = dataclasses.replace(
-            self.cluster,
-            per_run=bus.topics == "per-run",
-            partitions=bus.partitions,
-            replication=bus.replication,
-            experience_mb=bus.max_experience_mb,
-            experience_hours=bus.experience_hours,
-        )
-        return kafka_bus(settings, run, warn)
+        place = BusPlace(run, self.run_dir(run), config.bus, self.cluster, warn)
+        return run_bus(config.bus.kind).open(place)
 
     def read_run_bus(self, state: RunState) -> Bus | None:
         """The run's bus for reading only, if there is one."""
-        config = self.config(state)
-        if isinstance(config.bus, KafkaBusConfig):
-            return self._run_topics(state.id, config.bus)
-        from rookery.bus.sqlite import SqliteBus
-
-        if not self.bus_path(state.id).exists():
-            return None
-        try:
-            return SqliteBus(self.bus_path(state.id), read_only=True)
-        except BusUnmade:
-            return None
+        bus = self.config(state).bus
+        place = BusPlace(state.id, self.run_dir(state.id), bus, self.cluster)
+        return run_bus(bus.kind).read(place)
 
     def files(self, run: str) -> RunFiles:
         """What the run is, and where its weights are."""

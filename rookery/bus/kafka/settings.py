@@ -12,11 +12,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
+from pydantic import Field
 
-from rookery.errors import ConfigError, UnknownName
+from rookery.bus import Bus, BusPlace
+from rookery.config.bus import BusConfig
+from rookery.errors import ConfigError, InputError, UnknownName
 
 CONFIG_VARIABLE = "ROOKERY_BUS_CONFIG"
 SCHEME = "kafka://"
@@ -150,3 +153,44 @@ def _secret(path: Path, name: str, text: str) -> str:
     if found is None:
         raise ConfigError(f"{path.name}: {name}: the environment variable {text[1:]} is not set")
     return found
+
+
+class KafkaBusConfig(BusConfig):
+    """A cluster. Where it is and how to log in is each machine's own affair, not the run's."""
+
+    kind: Literal["kafka"] = "kafka"
+    topics: Literal["shared", "per-run"] = Field(
+        default="shared", description="one set of topics for all runs, or one for each"
+    )
+    partitions: int = Field(default=1, ge=1, description="of `experiences`, when it is made")
+    replication: int = Field(default=-1, ge=-1, description="copies; -1: the brokers' default")
+    max_experience_mb: int = Field(
+        default=1024, ge=8, description="kept experience; retention takes what is older"
+    )
+    experience_hours: float = Field(default=24.0, gt=0, description="that experience is kept")
+
+
+class KafkaRunBus:
+    Config = KafkaBusConfig
+
+    @staticmethod
+    def open(place: BusPlace) -> Bus:
+        from rookery.bus.open import kafka_bus
+
+        if place.cluster is None:
+            raise InputError(
+                f"run {place.run} is on Kafka: say where with --bus kafka://HOST:PORT or "
+                "ROOKERY_BUS"
+            )
+        asked = place.config
+        settings = replace(
+            place.cluster,
+            per_run=asked.topics == "per-run",
+            partitions=asked.partitions,
+            replication=asked.replication,
+            experience_mb=asked.max_experience_mb,
+            experience_hours=asked.experience_hours,
+        )
+        return kafka_bus(settings, place.run, place.warn)
+
+    read = open

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rookery.bus.kafka.settings import CONFIG_VARIABLE, KafkaSettings
-from rookery.config.models import KafkaBusConfig
+from rookery.bus.kafka.settings import CONFIG_VARIABLE, KafkaBusConfig, KafkaSettings
 from rookery.config.reading import validate
 from rookery.errors import ConfigError, InputError, UnknownName
 
