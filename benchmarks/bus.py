@@ -31,6 +31,7 @@ from rookery.bus import EARLIEST, Bus, Outgoing
 from rookery.bus.open import open_bus
 from rookery.messages import WeightsVersion
 from rookery.messages.fragment import Fragment, FragmentHeader, decode_fragment, encode_fragment
+from rookery.messages.steps import Steps
 from rookery.messages.weights import Weights, WeightsHeader, decode_weights, encode_weights
 from tools.kafka.broker import Cluster
 
@@ -80,8 +81,7 @@ def image_fragment() -> Fragment:
     numbers = np.zeros((steps, lanes), np.float32)
     frames = np.frombuffer(os.urandom((steps + 1) * lanes * 84 * 84 * 4), np.uint8)
     observation = {"": frames.reshape(steps + 1, lanes, 84, 84, 4)}
-    return Fragment(
-        header,
+    rows = Steps(
         observation,
         small.astype(np.int64),
         numbers,
@@ -91,6 +91,7 @@ def image_fragment() -> Fragment:
         numbers,
         *(small,) * 3,
     )
+    return Fragment(header, rows)
 
 
 WEIGHTS = Weights(

@@ -22,6 +22,7 @@ from rookery.config.models import RunConfig
 from rookery.config.reading import build
 from rookery.messages import WeightsVersion
 from rookery.messages.fragment import Fragment, FragmentHeader, decode_fragment, encode_fragment
+from rookery.messages.steps import Steps
 from rookery.messages.weights import Weights, WeightsHeader, encode_weights
 from rookery.spaces import Categorical, Leaf, SeatSpec
 from rookery.worker.xla import prepare_xla
@@ -124,16 +125,18 @@ def make_fragment(config: RunConfig) -> Fragment:
             seats=("player_0",),
             players=("policy",),
         ),
-        observation={"": rng.standard_normal((steps + 1, lanes, 4), np.float32)},
-        action=rng.integers(0, 2, (steps, lanes)).astype(np.int32),
-        reward=np.ones((steps, lanes), np.float32),
-        terminated=terminated,
-        truncated=np.zeros_like(terminated),
-        valid=np.ones_like(terminated),
-        log_prob=np.full((steps, lanes), -0.69, np.float32),
-        seat=np.zeros((steps, lanes), np.uint8),
-        player=np.zeros((steps, lanes), np.uint8),
-        behind=np.zeros((steps, lanes), np.uint8),
+        steps=Steps(
+            observation={"": rng.standard_normal((steps + 1, lanes, 4), np.float32)},
+            action=rng.integers(0, 2, (steps, lanes)).astype(np.int32),
+            reward=np.ones((steps, lanes), np.float32),
+            terminated=terminated,
+            truncated=np.zeros_like(terminated),
+            valid=np.ones_like(terminated),
+            log_prob=np.full((steps, lanes), -0.69, np.float32),
+            seat=np.zeros((steps, lanes), np.uint8),
+            player=np.zeros((steps, lanes), np.uint8),
+            behind=np.zeros((steps, lanes), np.uint8),
+        ),
     )
 
 

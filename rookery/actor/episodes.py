@@ -1,4 +1,4 @@
-"""Games as they end: who sat where, what each seat got, how long it took."""
+"""Episodes and games as they end: who sat where, what each seat got, how long it took."""
 
 from __future__ import annotations
 
@@ -9,6 +9,38 @@ import numpy as np
 from rookery.messages.fragment import Episode, Game
 from rookery.messages.frame import Arrays
 from rookery.players.member import Member
+
+
+class EpisodeCounter:
+    """Adds up each lane's raw reward and length until its episode ends."""
+
+    def __init__(self, seat: str, lanes: int) -> None:
+        self.seat = seat
+        self.totals = np.zeros(lanes, np.float64)
+        self.lengths = np.zeros(lanes, np.int64)
+
+    def fold(self, reward: np.ndarray, ended: np.ndarray, valid: np.ndarray) -> tuple[Episode, ...]:
+        """Take (T, B) rows in order and return the episodes that ended in them."""
+        episodes = []
+        for t in range(len(reward)):
+            self.totals += reward[t]
+            self.lengths += valid[t]
+            if ended[t].any():
+                for lane in np.flatnonzero(ended[t]):
+                    total, length = float(self.totals[lane]), int(self.lengths[lane])
+                    episodes.append(Episode(self.seat, total, length))
+                self.clear(ended[t])
+        return tuple(episodes)
+
+    def clear(self, lanes: np.ndarray | slice) -> None:
+        self.totals[lanes] = 0.0
+        self.lengths[lanes] = 0
+
+    def save(self) -> Arrays:
+        return {"totals": self.totals.copy(), "lengths": self.lengths.copy()}
+
+    def restore(self, state: Arrays) -> None:
+        self.totals[:], self.lengths[:] = state["totals"], state["lengths"]
 
 
 class GameBook:

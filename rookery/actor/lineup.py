@@ -9,9 +9,8 @@ with a few places each, so that a compiled rollout asks each slot's few snapshot
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -136,11 +135,3 @@ def recall(members: Sequence[Member], names: Sequence[tuple[str, str]], load: Lo
         member.name, member.file = name, file
         if file:
             member.arrays = load(file)
-
-
-def json_arrays(value: Any) -> Arrays:
-    return {"json": np.frombuffer(json.dumps(value).encode(), np.uint8)}
-
-
-def from_json_arrays(state: Arrays) -> Any:
-    return json.loads(state["json"].tobytes())

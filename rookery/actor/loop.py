@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
-from rookery.actor.experience import Played
 from rookery.messages import LeaguePools, SeatsChanged, WeightsVersion
-from rookery.messages.fragment import Fragment
+from rookery.messages.fragment import Episode, Fragment, Game
 from rookery.messages.frame import Arrays
+from rookery.messages.steps import POLICY, Steps
 
 
 class Admitted(NamedTuple):
@@ -24,6 +24,15 @@ class Admitted(NamedTuple):
     arrays: dict[str, Arrays]  # policy -> weights, all of this version
     pools: LeaguePools | None = None
     seats: SeatsChanged | None = None
+
+
+class Played(NamedTuple):
+    """What one turn of the playing loop brought."""
+
+    steps: dict[str, Steps]  # of each policy that learns
+    episodes: dict[str, tuple[Episode, ...]]  # of each of them, ended in it
+    games: tuple[Game, ...] = ()  # of several seats, ended in it
+    players: tuple[str, ...] = (POLICY,)  # kinds for the numbers in `Steps.player`
 
 
 class Rollout(Protocol):

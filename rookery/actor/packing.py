@@ -11,19 +11,21 @@ where an edge is a row outside experience whose observation is the seat's own ne
 of the step before it bootstraps from there, and nothing flows across. Where seats take turns, a
 lane is a slot, so the turns of all its seats fill it up; where all act together, each seat of a
 slot has a lane of its own.
+
+A row says which kind of player decided it. Where that changes within a trajectory nothing flows
+across either: the row below shows the next observation already, so no row is spent on an edge.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from rookery.actor.experience import Experience
-from rookery.messages.fragment import Episode
 from rookery.messages.frame import Arrays
+from rookery.messages.steps import LONG_AGO, Steps, each, from_named, named_arrays
 from rookery.spaces import SeatSpec, stored_action
 from rookery.worker.policies import Layout
 
@@ -40,17 +42,19 @@ class Turns:
     time: np.ndarray  # (E,) int32; -1: held over from the fragment before
     earlier: np.ndarray  # (E,) float64: reward that belongs to it from before `time`
     number: np.ndarray  # (E,) int64: of the weights that acted
-    log_prob: np.ndarray  # (E,) float32
+    log_prob: np.ndarray  # (E,) float32; NaN where another decided
     action: np.ndarray  # (E, ...)
     mask: np.ndarray | None  # (E, actions)
     observation: Arrays  # leaf -> (E, ...)
+    player: np.ndarray  # (E,) uint8: which kind decided
+    state: Arrays  # leaf -> (E, ...): the player's, before it decided
 
     def __len__(self) -> int:
         return len(self.kind)
 
     @staticmethod
-    def none(spec: SeatSpec, choices: int) -> Turns:
-        """No turns, of these spaces; `choices` is the width of a mask."""
+    def none(spec: SeatSpec, choices: int, state: Arrays | None = None) -> Turns:
+        """No turns, of these spaces; `choices` is the width of a mask, `state` of no lanes."""
         shape, dtype = stored_action(spec.action)
         return Turns(
             kind=np.zeros(0, np.int8),
@@ -65,49 +69,33 @@ class Turns:
             observation={
                 leaf.path: np.zeros((0, *leaf.shape), leaf.dtype) for leaf in spec.observation
             },
+            player=np.zeros(0, np.uint8),
+            state={} if state is None else state,
         )
+
+    def zeros(self, count: int) -> Turns:
+        """As many turns as asked for, of these spaces and all zero."""
+        return each(lambda x: np.zeros((count, *x.shape[1:]), x.dtype), self)
 
     def take(self, index: Any) -> Turns:
         """The turns at these rows, in their order."""
-        picked = {f.name: getattr(self, f.name) for f in fields(self)}
-        picked["observation"] = {leaf: x[index] for leaf, x in self.observation.items()}
-        for name, value in picked.items():
-            if name != "observation" and value is not None:
-                picked[name] = value[index]
-        return Turns(**picked)
+        return each(lambda x: x[index], self)
 
     @staticmethod
     def join(parts: Sequence[Turns]) -> Turns:
-        first = parts[0]
         if len(parts) == 1:
-            return first
-        joined: dict[str, Any] = {
-            f.name: np.concatenate([getattr(p, f.name) for p in parts])
-            for f in fields(first)
-            if f.name not in ("observation", "mask")
-        }
-        joined["mask"] = None
-        if first.mask is not None:
-            joined["mask"] = np.concatenate([p.mask for p in parts if p.mask is not None])
-        joined["observation"] = {
-            leaf: np.concatenate([p.observation[leaf] for p in parts]) for leaf in first.observation
-        }
-        return Turns(**joined)
+            return parts[0]
+        return each(lambda *arrays: np.concatenate(arrays), *parts)
 
     def arrays(self) -> Arrays:
         """Everything by name, for a checkpoint; `from_arrays` reads it back."""
-        named = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "observation"}
-        if named["mask"] is None:
-            del named["mask"]
-        return named | {f"observation/{leaf}": x for leaf, x in self.observation.items()}
+        return dict(named_arrays(self))
 
     @staticmethod
     def from_arrays(arrays: Arrays) -> Turns:
-        plain: dict[str, Any] = {n: np.array(a) for n, a in arrays.items() if "/" not in n}
-        plain.setdefault("mask", None)
-        prefix = "observation/"
-        seen = {n.removeprefix(prefix): np.array(a) for n, a in arrays.items() if prefix in n}
-        return Turns(**plain, observation=seen)
+        copies = {name: np.array(array) for name, array in arrays.items()}
+        copies.setdefault("player", np.zeros(len(copies["kind"]), np.uint8))
+        return from_named(Turns, copies, ("observation", "state"))
 
 
 @dataclass(frozen=True)
@@ -123,15 +111,13 @@ class Outcomes:
         return len(self.reward)
 
 
-def pack(
-    turns: Turns, outcomes: Outcomes, layout: Layout, number: int, episodes: tuple[Episode, ...]
-) -> tuple[Experience, Turns]:
+def pack(turns: Turns, outcomes: Outcomes, layout: Layout, number: int) -> tuple[Steps, Turns]:
     """The fragment that these turns make, and the steps that are still held.
 
     `turns` include those held before; `number` is that of the weights that play now.
     """
-    if not len(turns):
-        turns = _nothing(turns)
+    if not len(turns):  # one that makes no row, for a policy that sat nowhere
+        turns = replace(turns.zeros(1), kind=np.array([EDGE], np.int8))
     turns = turns.take(np.lexsort((turns.kind == FINAL, turns.time, turns.seat, turns.slot)))
     count = len(turns)
     same_next = np.zeros(count, bool)  # the turn after it is of the same seat and slot
@@ -151,17 +137,11 @@ def pack(
     goes_on = np.zeros(count, bool)  # the step before it is the same seat's and goes on to here
     goes_on[1:] = same_next[:-1] & is_step[:-1] & (~ended[:-1] | (turns.kind[1:] == FINAL))
     rows = np.flatnonzero(complete | goes_on)
-    experience = _lay_out(turns, rows, complete, ended, end, reward, outcomes, layout, number)
+    steps = _lay_out(turns, rows, complete, ended, end, reward, outcomes, layout, number)
     open_steps = np.flatnonzero(is_step & ~complete)
     held = turns.take(open_steps)
     held.time[:], held.earlier[:] = -1, reward[open_steps]
-    return experience._replace(episodes=episodes), held
-
-
-def _nothing(turns: Turns) -> Turns:
-    """One turn that makes no row, for a policy that sat nowhere."""
-    arrays = {n: np.zeros((1, *a.shape[1:]), a.dtype) for n, a in turns.arrays().items()}
-    return Turns.from_arrays(arrays | {"kind": np.array([EDGE], np.int8)})
+    return steps, held
 
 
 def _first_end(outcomes: Outcomes, turns: Turns) -> np.ndarray:
@@ -195,7 +175,7 @@ def _lay_out(
     outcomes: Outcomes,
     layout: Layout,
     number: int,
-) -> Experience:
+) -> Steps:
     """Lay the rows into their lanes, one below the other."""
     steps, lanes = layout.rows, layout.lanes
     lane = layout.lane(turns.slot[rows], turns.seat[rows])
@@ -209,8 +189,8 @@ def _lay_out(
     valid = filled[:-1] & complete[seen]
     finished = valid & ended[seen]
     at = (np.clip(end[seen], 0, outcomes.steps - 1), turns.slot[seen], turns.seat[seen])
-    behind = np.clip(number - turns.number[seen], 0, 255)
-    return Experience(
+    behind = np.clip(number - turns.number[seen], 0, LONG_AGO)
+    laid = Steps(
         observation={leaf: _rows(x, source, filled) for leaf, x in turns.observation.items()},
         action=_rows(turns.action, seen, valid),
         reward=np.where(valid, reward[seen], 0.0).astype(np.float32),
@@ -218,12 +198,14 @@ def _lay_out(
         truncated=finished & outcomes.truncated[at],
         valid=valid,
         log_prob=np.where(valid, turns.log_prob[seen], 0.0).astype(np.float32),
-        mask=None if turns.mask is None else _mask(turns.mask, source, filled),
-        state={},
-        episodes=(),
         seat=np.where(valid, turns.seat[seen], 0).astype(np.uint8),
+        player=_rows(turns.player, seen, valid),
         behind=np.where(valid, behind, 0).astype(np.uint8),
+        mask=None if turns.mask is None else _mask(turns.mask, source, filled),
     )
+    if not turns.state:
+        return laid
+    return laid.with_state({leaf: x[seen] for leaf, x in turns.state.items()})
 
 
 def _count_within(lane: np.ndarray) -> np.ndarray:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rookery.actor.lineup import Load, SnapshotPlaces, from_json_arrays, json_arrays, recall
+from rookery.actor.lineup import Load, SnapshotPlaces, recall
 from rookery.actor.loop import Admitted
+from rookery.actor.saved import from_json_array, json_array
 from rookery.messages.frame import Arrays
 from rookery.players.member import Member
 
@@ -76,16 +77,15 @@ class RatingLineup:
         return False
 
     def save(self) -> Arrays:
-        return json_arrays(
-            {
-                "rng": self._rng.bit_generator.state,
-                "names": [(m.name, m.file) for m in self.members],
-                "places": self.places.save(),
-            }
-        )
+        saved = {
+            "rng": self._rng.bit_generator.state,
+            "names": [(m.name, m.file) for m in self.members],
+            "places": self.places.save(),
+        }
+        return {"json": json_array(saved)}
 
     def restore(self, state: Arrays) -> None:
-        saved = from_json_arrays(state)
+        saved = from_json_array(state["json"])
         self._rng.bit_generator.state = saved["rng"]
         self.places.restore(saved["places"])
         recall(self.members, saved["names"], self._load)

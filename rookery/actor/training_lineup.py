@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from rookery.actor.lineup import Load, SnapshotPlaces, from_json_arrays, json_arrays, recall
+from rookery.actor.lineup import Load, SnapshotPlaces, recall
 from rookery.actor.loop import Admitted
+from rookery.actor.saved import from_json_array, json_array
 from rookery.messages import SeatsChanged
 from rookery.messages.frame import Arrays
 from rookery.players.member import Member
@@ -102,19 +103,18 @@ class TrainingLineup:
         return bool(fresh)
 
     def save(self) -> Arrays:
-        return json_arrays(
-            {
-                "rng": self._rng.bit_generator.state,
-                "episode": self.episode,
-                "revision": self._revision,
-                "seats": self._seats,
-                "names": [(m.name, m.file) for m in self.members],
-                "places": {p: [each.save() for each in b] for p, b in self.places.items()},
-            }
-        )
+        saved = {
+            "rng": self._rng.bit_generator.state,
+            "episode": self.episode,
+            "revision": self._revision,
+            "seats": self._seats,
+            "names": [(m.name, m.file) for m in self.members],
+            "places": {p: [each.save() for each in b] for p, b in self.places.items()},
+        }
+        return {"json": json_array(saved)}
 
     def restore(self, state: Arrays) -> None:
-        saved = from_json_arrays(state)
+        saved = from_json_array(state["json"])
         self._rng.bit_generator.state = saved["rng"]
         self.episode = saved["episode"]
         if saved["seats"] is not None:

@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rookery.actor.experience import Experience, Played
-from rookery.actor.loop import Admitted
+from rookery.actor.loop import Admitted, Played
 from rookery.bus import EARLIEST, Bus, Outgoing, Record
 from rookery.errors import BusFull, MessageError
 from rookery.messages import (
@@ -26,7 +25,7 @@ from rookery.messages import (
     decode_json,
     encode_json,
 )
-from rookery.messages.fragment import Fragment, FragmentHeader, Game, encode_fragment
+from rookery.messages.fragment import Fragment, FragmentHeader, encode_fragment
 from rookery.messages.weights import Weights, decode_weights
 
 logger = logging.getLogger(__name__)
@@ -34,6 +33,20 @@ logger = logging.getLogger(__name__)
 
 def seats_unchecked(record: Record) -> SeatsChanged:
     return decode_json(record.payload, SeatsChanged)
+
+
+def message_of(fragment: Fragment) -> Outgoing:
+    """A fragment as it goes over the bus; what it counts is said in the headers too."""
+    header = fragment.header
+    headers = {
+        "kind": "fragment",
+        "run": header.run,
+        "actor": header.actor,
+        "sequence": str(header.sequence),
+        "steps": str(header.steps),
+        "steps_total": str(header.first_step + header.steps),
+    }
+    return Outgoing(EXPERIENCES, encode_fragment(fragment), header.actor, headers)
 
 
 class ActorTransport:
@@ -95,71 +108,33 @@ class ActorTransport:
         fragments = []
         with self._lock:
             for part, policy in enumerate(self._learning):
-                games = played.games if part == 0 else ()
-                fragment = self._fragment(
-                    policy, part, played.experience[policy], games, admitted.version
-                )
+                fragment = self._fragment(policy, part, played, admitted.version)
                 fragments.append(fragment)
                 self.sequence += 1
                 self.agent_steps += fragment.header.steps
-            self._publish([self._message(fragment) for fragment in fragments])
+            self._publish([message_of(fragment) for fragment in fragments])
         return tuple(fragments)
 
-    def _message(self, fragment: Fragment) -> Outgoing:
-        header = fragment.header
-        return Outgoing(
-            EXPERIENCES,
-            encode_fragment(fragment),
-            key=header.actor,
-            headers={
-                "kind": "fragment",
-                "run": self.run,
-                "actor": header.actor,
-                "sequence": str(header.sequence),
-                "steps": str(header.steps),
-                "steps_total": str(header.first_step + header.steps),
-            },
-        )
-
     def _fragment(
-        self,
-        policy: str,
-        part: int,
-        experience: Experience,
-        games: tuple[Game, ...],
-        version: WeightsVersion,
+        self, policy: str, part: int, played: Played, version: WeightsVersion
     ) -> Fragment:
+        steps = played.steps[policy]
         header = FragmentHeader(
             run=self.run,
             policy=policy,
             actor=str(self.actor),
             sequence=self.sequence,
             first_step=self.agent_steps,
-            steps=int(np.count_nonzero(experience.valid)),
+            steps=int(np.count_nonzero(steps.valid)),
             version=version,
             seats=self._seats,
-            players=("policy",),
+            players=played.players,
             part=part,
             parts=len(self._learning),
-            episodes=experience.episodes,
-            games=games,
+            episodes=played.episodes[policy],
+            games=played.games if part == 0 else (),
         )
-        zeros = np.zeros(experience.reward.shape, np.uint8)
-        return Fragment(
-            header=header,
-            observation=experience.observation,
-            action=experience.action,
-            reward=experience.reward,
-            terminated=experience.terminated,
-            truncated=experience.truncated,
-            valid=experience.valid,
-            log_prob=experience.log_prob,
-            seat=zeros if experience.seat is None else experience.seat,
-            player=zeros,
-            behind=zeros if experience.behind is None else experience.behind,
-            mask=experience.mask,
-            state=experience.state,
-        )
+        return Fragment(header, steps)
 
     def _read(self, wait_s: float) -> None:
         newest: dict[str, bytes] = {}

@@ -16,6 +16,7 @@ import numpy as np
 from rookery.spaces import ActionSpace, Categorical, Continuous, MultiCategorical
 
 MASKED_LOGIT = np.float32(-1e9)  # finite, so that a gradient through it is 0 and never NaN
+_NEARLY_1 = np.float32(1 - 1e-6)  # a bound itself would be infinitely far out
 _LOG_2PI = math.log(2 * math.pi)
 
 
@@ -42,6 +43,10 @@ class Distribution(Protocol):
 
     def to_environment(self, xp: Any, action: Any) -> Any:
         """The stored action as the environment takes it."""
+        ...
+
+    def from_environment(self, xp: Any, action: Any) -> Any:
+        """What another decided, as if this had sampled it."""
         ...
 
 
@@ -100,6 +105,8 @@ class CategoricalDistribution:
     def to_environment(self, xp: Any, action: Any) -> Any:
         return action
 
+    from_environment = to_environment
+
 
 @dataclass(frozen=True)
 class MultiCategoricalDistribution:
@@ -136,6 +143,8 @@ class MultiCategoricalDistribution:
 
     def to_environment(self, xp: Any, action: Any) -> Any:
         return action
+
+    from_environment = to_environment
 
     def _parts(self, theta: Any, mask: Any, noise: Any) -> Any:
         start = 0
@@ -179,6 +188,11 @@ class ClippedGaussian:
         scaled = xp.clip(middle + half * action, low, high)
         return scaled.reshape(*action.shape[:-1], *self.shape).astype(self.dtype)
 
+    def from_environment(self, xp: Any, action: Any) -> Any:
+        _, _, middle, half = self._bounds()
+        flat = action.reshape(*action.shape[: action.ndim - len(self.shape)], -1)
+        return ((flat - middle) / np.where(half > 0, half, 1)).astype(np.float32)
+
     def _bounds(self) -> tuple[np.ndarray, ...]:
         """Bounds with their middle and half range; an unbounded component stays as it is."""
         low, high = np.asarray(self.low, np.float32), np.asarray(self.high, np.float32)
@@ -209,6 +223,10 @@ class SquashedGaussian(ClippedGaussian):
 
     def to_environment(self, xp: Any, action: Any) -> Any:
         return ClippedGaussian.to_environment(self, xp, xp.tanh(action))
+
+    def from_environment(self, xp: Any, action: Any) -> Any:
+        inside = ClippedGaussian.from_environment(self, xp, action)
+        return xp.arctanh(xp.clip(inside, -_NEARLY_1, _NEARLY_1))
 
 
 def _log_tanh_slope(xp: Any, x: Any) -> Any:

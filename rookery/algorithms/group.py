@@ -95,7 +95,7 @@ class Group:
             if member.name in played:
                 found.append(stack(played[member.name], order))
             else:
-                found.append(blank(member.network, self._steps, member.lanes, order))
+                found.append(Batch(blank(member.network, self._steps, member.lanes), order))
         return tuple(found)
 
     def permute(self, played: Mapping[str, object]) -> None:

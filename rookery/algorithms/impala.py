@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rookery.algorithms.objective import Objective, Prepared
     from rookery.algorithms.returns import Targets
     from rookery.algorithms.train_state import Hyper, Metrics
+    from rookery.messages.steps import Steps
 
 
 class ImpalaConfig(ActorCriticConfig):
@@ -86,11 +87,11 @@ class Impala(Algorithm):
         config = self.config
         act = network.distribution
 
-        def targets_of(batch: Batch, value_t: Any, log_ratio: Any, hyper: Hyper) -> Targets:
+        def targets_of(steps: Steps, value_t: Any, log_ratio: Any, hyper: Hyper) -> Targets:
             return vtrace(
-                batch.reward,
-                batch.terminated,
-                batch.truncated,
+                steps.reward,
+                steps.terminated,
+                steps.truncated,
                 value_t,
                 log_ratio,
                 hyper["gamma"],
@@ -100,17 +101,17 @@ class Impala(Algorithm):
             )
 
         def prepare(params: Any, stats: Any, extra: Any, batch: Batch, hyper: Hyper) -> Prepared:
-            weight = trained_rows(batch).astype(jnp.float32)
-            value_t = values(network, params, stats, batch.observation)
-            rows = batch._replace(order=None, truncated=ends(batch))  # lanes stay whole: once
-            on_policy = targets_of(rows, value_t, jnp.zeros_like(batch.reward), hyper)
+            weight = trained_rows(batch.steps).astype(jnp.float32)
+            value_t = values(network, params, stats, batch.steps.observation)
+            rows = batch.steps._replace(truncated=ends(batch.steps))  # lanes stay whole: once
+            on_policy = targets_of(rows, value_t, jnp.zeros_like(rows.reward), hyper)
             return Prepared(rows, value_t[:-1], on_policy.value, weight)
 
-        def take(rows: Batch, lanes: Any) -> Batch:
-            mini: Batch = jax.tree.map(lambda x: x[:, lanes], rows)
+        def take(rows: Steps, lanes: Any) -> Steps:
+            mini: Steps = jax.tree.map(lambda x: x[:, lanes], rows)
             return mini
 
-        def loss(params: Any, mini: Batch, stats: Any, hyper: Hyper) -> tuple[Any, Metrics]:
+        def loss(params: Any, mini: Steps, stats: Any, hyper: Hyper) -> tuple[Any, Metrics]:
             steps, lanes = mini.reward.shape
             features = network.encode(jnp, params, stats, flatten_steps(mini.observation))
             scale = jnp.sqrt(stats["ret.var"] + 1e-6)

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from rookery.algorithms.batch import Batch
 from rookery.algorithms.networks import Network, Params, Stats
 from rookery.algorithms.train_state import Extra, Hyper, Metrics
+from rookery.messages.steps import Steps
 
 
 class Prepared(NamedTuple):
@@ -43,20 +44,22 @@ class Objective:
     renew: Callable[[Extra, Params, Batch, Hyper], Extra] = keep_extra  # after the gradient steps
 
 
-def trained_rows(batch: Batch) -> Any:
+def trained_rows(steps: Steps) -> Any:
     """(T, B) bool: rows where the policy acted and its behaviour is known."""
-    return batch.valid & ~jnp.isnan(batch.log_prob)
+    return steps.valid & ~jnp.isnan(steps.log_prob)
 
 
-def ends(batch: Batch) -> Any:
+def ends(steps: Steps) -> Any:
     """(T, B) bool: where a trajectory is cut off, to be bootstrapped from the next row's value.
 
     That is where the environment truncated, and where the next row is not valid: a lane may hold
     several trajectories one after the other, and one that goes on later is followed by a row that
-    only shows its next observation.
+    only shows its next observation. It is also where somebody else decides in the next row: what
+    follows is no return of this decider.
     """
-    goes_on = jnp.concatenate([batch.valid[1:], jnp.ones_like(batch.valid[:1])])
-    return batch.truncated | (batch.valid & ~goes_on & ~batch.terminated)
+    same = steps.valid[1:] & (steps.player[1:] == steps.player[:-1])
+    goes_on = jnp.concatenate([same, jnp.ones_like(same[:1])])
+    return steps.truncated | (steps.valid & ~goes_on & ~steps.terminated)
 
 
 def flatten_steps(tree: Any) -> Any:

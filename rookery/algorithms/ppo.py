@@ -92,28 +92,29 @@ class PPO(Algorithm):
         act = network.distribution
 
         def prepare(params: Any, stats: Any, extra: Any, batch: Batch, hyper: Hyper) -> Prepared:
-            weight = trained_rows(batch).astype(jnp.float32)
-            value_t = values(network, params, stats, batch.observation)
+            steps = batch.steps
+            weight = trained_rows(steps).astype(jnp.float32)
+            value_t = values(network, params, stats, steps.observation)
             targets = gae(
-                batch.reward,
-                batch.terminated,
-                ends(batch),
+                steps.reward,
+                steps.terminated,
+                ends(steps),
                 value_t,
                 hyper["gamma"],
                 hyper["gae_lambda"],
             )
             scale = jnp.sqrt(stats["ret.var"] + 1e-6)
-            now = {leaf: x[:-1] for leaf, x in batch.observation.items()}
+            now = {leaf: x[:-1] for leaf, x in steps.observation.items()}
             rows = flatten_steps(
                 {
                     "features": now,
-                    "action": batch.action,
-                    "log_prob": batch.log_prob,
+                    "action": steps.action,
+                    "log_prob": steps.log_prob,
                     "weight": weight,
                     "advantage": targets.advantage,
                     "target": (targets.value - stats["ret.mean"]) / scale,
                     "value": (value_t[:-1] - stats["ret.mean"]) / scale,
-                    "mask": None if batch.mask is None else batch.mask[:-1],
+                    "mask": None if steps.mask is None else steps.mask[:-1],
                 }
             )
             if not network.encoding_learns:  # no parameters: once will do, not once per epoch

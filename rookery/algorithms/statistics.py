@@ -38,7 +38,7 @@ def update_stats(
     """
     new = dict(stats)
     for leaf in network.normalized_leaves:
-        x = batch.observation[leaf.path][:-1].astype(jnp.float32)
+        x = batch.steps.observation[leaf.path][:-1].astype(jnp.float32)
         w = weight.reshape(*weight.shape, *([1] * len(leaf.shape)))
         mean, var, count = (
             stats[f"obs.mean.{leaf.path}"],

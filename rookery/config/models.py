@@ -88,9 +88,22 @@ class LearnerConfig(Part):
     publish_interval_s: float = Field(
         default=0.0, ge=0, description="least time between two publications of large weights"
     )
+    walk_in_places: int = Field(
+        default=0, ge=0, le=1024, description="left free for fragments that nobody granted"
+    )
     threads: int = Field(
         default=1, ge=1, le=256, description="of XLA; one is fastest for small networks"
     )
+
+    @model_validator(mode="after")
+    def _leaves_room(self) -> LearnerConfig:
+        most = self.fragments_per_batch * self.max_policy_lag_versions
+        if self.walk_in_places > most:
+            raise ValueError(
+                f"learner.walk_in_places={self.walk_in_places} leaves actors too few: at most "
+                f"{most} here (fragments_per_batch x max_policy_lag_versions)"
+            )
+        return self
 
 
 class StopConfig(Part):

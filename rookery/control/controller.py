@@ -24,6 +24,7 @@ from rookery.messages import (
     MODEL_UPDATES,
     ORDERS_KEY,
     SEATS_KEY,
+    WALK_IN,
     ActorId,
     ActorLeft,
     LearnerOrders,
@@ -284,7 +285,7 @@ class Controller:
         if self.bus is None or self.config.launcher == "inline":
             return
         for actor, headers in self.bus.newest_headers(EXPERIENCES).items():
-            if actor.startswith(LEARNER_KEY) or actor == ORDERS_KEY:
+            if actor.startswith((LEARNER_KEY, WALK_IN)) or actor == ORDERS_KEY:
                 continue
             supervised = ActorId.parse(actor).ordinal < JOINED_FROM
             if supervised and headers.get("kind") != "left":

@@ -5,25 +5,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rookery.algorithms import algorithm_of
-from rookery.algorithms.policies import initial_weights
+from rookery.algorithms.batch import blank
+from rookery.algorithms.policies import PolicySetup, initial_weights
 from rookery.bus import EARLIEST
 from rookery.checkpoints.checkpoint import acting_arrays, newest_checkpoint
 from rookery.checkpoints.store import open_store
 from rookery.learner.bookkeeping import Bookkeeper
-from rookery.learner.generations import claim
-from rookery.learner.inbox import Branch, Inbox
+from rookery.learner.generations import Branch, claim
+from rookery.learner.inbox import Inbox
 from rookery.learner.league import LearnerLeague
 from rookery.learner.loop import Updated, learn
 from rookery.learner.manifest import LearnerManifest, pending_fragments
 from rookery.learner.report import Report
 from rookery.learner.transport import LearnerTransport
+from rookery.learner.walk_ins import WalkIns
 from rookery.messages import CheckpointDamaged
 from rookery.worker.context import RunContext
-from rookery.worker.policies import networks, policy_setups
+from rookery.worker.policies import layouts, networks, policy_setups
 
 
 @dataclass
@@ -71,9 +73,7 @@ def build_learner(
         manifest.position or EARLIEST,
         pending_fragments(checkpoint),
         wait_s,
-        trains_abandoned=all(
-            algorithm_of(setups[p].algorithm).corrects_staleness for p in config.learning
-        ),
+        _walk_ins(context, [setups[p] for p in config.learning]),
         orders=context.orders,
         trusted=context.trusted,
     )
@@ -114,3 +114,15 @@ def build_learner(
         ahead = 0
     loop = learn(inbox, trainer, transport, bookkeeper.progress, league, stopped, ahead)
     return Learner(bookkeeper, loop)
+
+
+def _walk_ins(context: RunContext, learning: Sequence[PolicySetup]) -> WalkIns:
+    """Walk-ins are filled up to the shape of the actors' fragments."""
+    found = layouts(context.config, context.seating)
+    algorithms = {setup.name: algorithm_of(setup.algorithm) for setup in learning}
+    return WalkIns(
+        {s.name: blank(s.network, found[s.name].rows, found[s.name].lanes) for s in learning},
+        context.config.learner.walk_in_places,
+        all(algorithm.corrects_staleness for algorithm in algorithms.values()),
+        frozenset(name for name, a in algorithms.items() if not a.needs_log_prob),
+    )

@@ -4,7 +4,7 @@
 
 The first claim of a number in the log has it, so two that claim at once get different ones. A
 learner that reads a claim of a later generation than its own is fenced: it stops, and actors ignore
-whatever weights it still sends.
+whatever weights it still sends. `Branch` knows which weights led to those of now.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import secrets
 
 from rookery.bus import Bus, Outgoing
-from rookery.messages import EXPERIENCES, LEARNER_KEY, LearnerClaimed, encode_json
+from rookery.messages import EXPERIENCES, LEARNER_KEY, LearnerClaimed, WeightsVersion, encode_json
 
 
 def claim(bus: Bus, at_least: int) -> int:
@@ -32,3 +32,22 @@ def claim(bus: Bus, at_least: int) -> int:
         first = next(h for h in claims if h.get("generation") == str(generation))
         if first.get("token") == token:
             return generation
+
+
+class Branch:
+    """Which weights are ancestors of the current ones.
+
+    Every learner start is a generation that goes on from some update; whatever older generations
+    did after that point is not part of this history.
+    """
+
+    def __init__(self, starts: dict[int, int]) -> None:
+        self.starts = starts  # generation -> the update number it began at, our own ancestry only
+
+    def number_on_branch(self, version: WeightsVersion) -> int:
+        """The update at which these weights leave our history; theirs if they never do."""
+        later = [start for gen, start in self.starts.items() if gen > version.generation]
+        return min([version.number, *later])
+
+    def contains(self, version: WeightsVersion) -> bool:
+        return self.number_on_branch(version) == version.number

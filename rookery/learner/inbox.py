@@ -5,26 +5,28 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from rookery.bus import Bus, Position, Record
 from rookery.errors import BusError, LearnerFenced, MessageError, StalenessError
 from rookery.learner.credits import CreditBook
+from rookery.learner.deliveries import Delivery, deliveries_of
+from rookery.learner.generations import Branch
 from rookery.learner.heartbeats import Heartbeats
 from rookery.learner.ledger import Ledger
+from rookery.learner.walk_ins import LATE, OTHERS, WalkIns, oldest, younger
 from rookery.messages import (
     EXPERIENCES,
     ActorJoined,
     ActorLeft,
     LearnerClaimed,
     LearnerOrders,
-    WeightsVersion,
     decode_json,
 )
 from rookery.messages.fragment import Fragment, FragmentHeader, decode_fragment
+from rookery.messages.steps import LONG_AGO
 
 logger = logging.getLogger(__name__)
 
@@ -34,56 +36,6 @@ UNCREDITED = "uncredited"  # no credit of this learner stands for it, and there 
 LOOK_AGAIN_S = 2.0  # without anything received, before the log is asked whether it lost something
 TRAINING_NAP_S = 0.002  # between looks at the bus while an update computes: each costs it 40 us
 HELD = "held"  # a step that waited for its seat's next turn for longer than the bound allows
-
-
-@dataclass(frozen=True)
-class Delivery:
-    """One turn of an actor's playing loop: a fragment of each policy that learns, all of it."""
-
-    payloads: tuple[bytes, ...]
-    fragments: tuple[Fragment, ...]
-
-    @property
-    def steps(self) -> int:
-        return sum(fragment.header.steps for fragment in self.fragments)
-
-    @property
-    def version(self) -> WeightsVersion:
-        return self.fragments[0].header.version
-
-
-def deliveries_of(
-    parts: Iterable[tuple[bytes, Fragment]],
-) -> tuple[list[Delivery], dict[str, list]]:
-    """Fragments in the order of their arrival as whole deliveries, and what is not whole yet."""
-    deliveries: list[Delivery] = []
-    rest: dict[str, list[tuple[bytes, Fragment]]] = {}
-    for payload, fragment in parts:
-        header = fragment.header
-        found = rest.setdefault(header.actor, [])
-        found.append((payload, fragment))
-        if header.part == header.parts - 1:
-            deliveries.append(Delivery(*zip(*rest.pop(header.actor), strict=True)))
-    return deliveries, rest
-
-
-class Branch:
-    """Which weights are ancestors of the current ones.
-
-    Every learner start is a generation that goes on from some update; whatever older generations
-    did after that point is not part of this history.
-    """
-
-    def __init__(self, starts: dict[int, int]) -> None:
-        self.starts = starts  # generation -> the update number it began at, our own ancestry only
-
-    def number_on_branch(self, version: WeightsVersion) -> int:
-        """The update at which these weights leave our history; theirs if they never do."""
-        later = [start for gen, start in self.starts.items() if gen > version.generation]
-        return min([version.number, *later])
-
-    def contains(self, version: WeightsVersion) -> bool:
-        return self.number_on_branch(version) == version.number
 
 
 class Inbox:
@@ -98,7 +50,7 @@ class Inbox:
         position: Position | str,
         received: Sequence[tuple[bytes, Fragment]],
         wait_s: float,
-        trains_abandoned: bool,
+        walk_ins: WalkIns,
         orders: LearnerOrders = NO_ORDERS,
         trusted: Callable[[Record], bool] = lambda record: True,
     ) -> None:
@@ -107,7 +59,7 @@ class Inbox:
         self.book, self.ledger, self.branch = book, ledger, branch
         self.book.restart()
         self.generation = max(branch.starts)
-        self.pending, self._partial = deliveries_of(received)
+        self.pending, self._partial = deliveries_of(received, branch.starts[self.generation])
         self.training: list[Delivery] = []  # handed out for updates that are not finished
         self.bytes_read = 0
         self._look_again = time.monotonic() + LOOK_AGAIN_S
@@ -116,7 +68,7 @@ class Inbox:
         self._bus = bus
         self._subscription = bus.subscribe(EXPERIENCES, position)
         self._wait_s = wait_s
-        self._trains_abandoned = trains_abandoned
+        self._walk_ins = walk_ins
 
     @property
     def position(self) -> Position:
@@ -144,9 +96,14 @@ class Inbox:
         whole = [
             pair
             for delivery in [*self.training, *self.pending]
-            for pair in zip(delivery.payloads, delivery.fragments, strict=True)
+            for pair in zip(delivery.payloads, delivery.fragments, strict=False)  # as they came
         ]
         return whole + [pair for parts in self._partial.values() for pair in parts]
+
+    @property
+    def places_taken(self) -> int:
+        """Places that no credit can have: of what waits, and those kept free for walk-ins."""
+        return len(self.pending) + self._walk_ins.kept_free(self.pending)
 
     def receive(self, now: int, wait_s: float | None = None) -> bool:
         """Take in what has come; True if the set of actors changed, so that credits are due."""
@@ -175,7 +132,7 @@ class Inbox:
         for delivery in chosen:
             self._check_lag(delivery, now)
         del self.pending[:count]
-        batch = [self._without_overdue(delivery, now) for delivery in chosen]
+        batch = [self._trainable(delivery, now) for delivery in chosen]
         self.training += batch
         return batch
 
@@ -205,22 +162,28 @@ class Inbox:
         del self.training[: len(deliveries)]
         for delivery in deliveries:
             for fragment in delivery.fragments:
-                header = fragment.header
-                trained = int(np.count_nonzero(fragment.valid))
-                self.ledger.train(header.actor, header.sequence, trained)
-                if trained < header.steps:
-                    self.ledger.drop_some(header.steps - trained, HELD)
+                header, steps = fragment
+                if delivery.walk_in and not header.steps:
+                    continue  # of a policy that it did not bring
+                valid = np.count_nonzero(steps.valid)
+                used = np.count_nonzero(self._walk_ins.used(fragment))
+                self.ledger.train(header.actor, header.sequence, int(used))
+                overdue = LATE if delivery.walk_in else HELD
+                for count, reason in ((header.steps - valid, overdue), (valid - used, OTHERS)):
+                    if count:
+                        self.ledger.drop_some(int(count), reason, header.actor)
 
-    def _without_overdue(self, delivery: Delivery, now: int) -> Delivery:
-        """A held step is older than its fragment; one that is older than twice the bound and one
-        is not trained."""
-        bound = 2 * self.book.max_lag + 1 - self.lag(delivery, now)
-        if all(int(f.behind.max(initial=0)) <= bound for f in delivery.fragments):
-            return delivery
-        kept = tuple(
-            dataclasses.replace(f, valid=f.valid & (f.behind <= bound)) for f in delivery.fragments
-        )
-        return dataclasses.replace(delivery, fragments=kept)
+    def _trainable(self, delivery: Delivery, now: int) -> Delivery:
+        """Without steps that are too old: a held one may be older than its fragment by more than
+        the bound, but not than twice the bound and one; and whole, if it is a walk-in."""
+        bound = self.book.max_lag if delivery.walk_in else 2 * self.book.max_lag + 1
+        bound = min(bound - self.lag(delivery, now), LONG_AGO - 1)
+        if self._is_corrected(delivery):
+            bound = LONG_AGO
+        if any(oldest(fragment) > bound for fragment in delivery.fragments):
+            kept = tuple(younger(fragment, bound) for fragment in delivery.fragments)
+            delivery = dataclasses.replace(delivery, fragments=kept)
+        return self._walk_ins.whole(delivery) if delivery.walk_in else delivery
 
     def abandon_all(self) -> None:
         """Drop whatever is on the bus: an inline actor is about to play it again."""
@@ -292,24 +255,36 @@ class Inbox:
         if not self._arrived(header):
             return
         parts = [*self._partial.get(header.actor, ()), (payload, fragment)]
-        whole, rest = deliveries_of(parts)
+        whole, rest = deliveries_of(parts, now)
         self._partial.pop(header.actor, None)
         self._partial |= rest
         for delivery in whole:
             self._admit(delivery, now)
 
     def _admit(self, delivery: Delivery, now: int) -> None:
+        reason = self._refusal(delivery, now)
+        if reason:
+            self._settle_drop(delivery.fragments, reason)
+        else:
+            self.pending.append(delivery)
+
+    def _refusal(self, delivery: Delivery, now: int) -> str:
+        """Why it is not trained; empty: it is."""
         header = delivery.fragments[-1].header
         credited = self.book.arrive(header.actor, header.sequence // header.parts)
+        if delivery.walk_in:
+            lag = self.lag(delivery, now)
+            if refusal := self._walk_ins.refusal(delivery, lag, self.book.max_lag):
+                return refusal
         on_branch = self.branch.contains(delivery.version)
+        fits = (credited and on_branch) or self._fits_beside(delivery, now)
         if on_branch:
-            fits = credited or self._fits_beside(delivery, now)
-        else:
-            fits = self._trains_abandoned and self._fits_beside(delivery, now)
-        if fits:
-            self.pending.append(delivery)
-        else:
-            self._settle_drop(delivery.fragments, UNCREDITED if on_branch else ABANDONED)
+            return "" if fits else UNCREDITED
+        return "" if fits and self._walk_ins.corrects else ABANDONED
+
+    def _is_corrected(self, delivery: Delivery) -> bool:
+        """Whether no bound holds for its age: a walk-in for algorithms that correct for it."""
+        return delivery.walk_in and self._walk_ins.corrects
 
     def _fits_beside(self, delivery: Delivery, now: int) -> bool:
         """Whether a delivery that no credit stands for can be trained without harm to others."""
@@ -331,9 +306,14 @@ class Inbox:
             self.ledger.drop(header.actor, header.sequence, header.steps, reason)
 
     def _deadline(self, delivery: Delivery) -> int:
-        return self.branch.number_on_branch(delivery.version) + self.book.max_lag
+        number = self.branch.number_on_branch(delivery.version)
+        if self._is_corrected(delivery):
+            number = max(number, delivery.came)
+        return number + self.book.max_lag
 
     def _check_lag(self, delivery: Delivery, now: int) -> None:
+        if self._is_corrected(delivery):
+            return
         lag = self.lag(delivery, now)
         if not 0 <= lag <= self.book.max_lag:
             header = delivery.fragments[0].header

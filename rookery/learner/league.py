@@ -18,7 +18,7 @@ from rookery.config.models import RunConfig
 from rookery.league import League, Schedule, Snapshot, thin
 from rookery.league.names import is_live
 from rookery.league.roles import exploiter_done
-from rookery.learner.inbox import Delivery
+from rookery.learner.deliveries import Delivery
 from rookery.messages import LeagueMetrics, LeaguePools, WeightsVersion
 from rookery.messages.frame import Arrays
 from rookery.messages.weights import Weights, WeightsHeader, encode_weights

@@ -1,14 +1,15 @@
 """The learner's count of every agent step: which fragments came, and what became of each.
 
 A fragment is known by (actor, sequence). Each actor's sequences are kept as intervals per outcome,
-so the whole history of a run is a few numbers, and a gap or an overlap cannot hide.
+so the whole history of a run is a few numbers, and a gap or an overlap cannot hide. Walk-ins are
+trained or dropped one by one as room happens to be: of them only the steps are kept, by sender.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from rookery.messages import LedgerSummary
+from rookery.messages import WALK_IN, LedgerSummary
 
 TRAINED = "trained"
 LOST = "lost"  # gone from the bus before it was read
@@ -27,6 +28,7 @@ class Ledger(msgspec.Struct):
     duplicates: int = 0
     gaps: int = 0
     damaged: int = 0  # messages that are none
+    walk_ins: dict[str, dict[str, int]] = {}  # sender -> outcome -> agent steps
 
     def receive(self, actor: str, sequence: int, steps: int, first_step: int = 0) -> bool:
         """Note an arrival; False if this fragment has been here before.
@@ -42,23 +44,32 @@ class Ledger(msgspec.Struct):
         self.next_sequence[actor] = sequence + 1
         lost = first_step - self.seen.get(actor, 0)
         if lost > 0:
-            self.drop_some(lost, LOST)
+            self.drop_some(lost, LOST, actor)
         self.seen[actor] = self.seen.get(actor, 0) + max(0, lost) + steps
         return True
 
     def train(self, actor: str, sequence: int, steps: int) -> None:
         self.trained += steps
-        self._settle(actor, sequence, TRAINED)
+        self._settle(actor, sequence, steps, TRAINED)
 
     def drop(self, actor: str, sequence: int, steps: int, reason: str) -> None:
         self.dropped[reason] = self.dropped.get(reason, 0) + steps
-        self._settle(actor, sequence, reason)
+        self._settle(actor, sequence, steps, reason)
 
-    def drop_some(self, steps: int, reason: str) -> None:
-        """Steps of a fragment whose others were trained."""
+    def drop_some(self, steps: int, reason: str, actor: str) -> None:
+        """Steps of a fragment whose others were trained, or that never came."""
         self.dropped[reason] = self.dropped.get(reason, 0) + steps
+        self._count(actor, steps, reason)
 
-    def _settle(self, actor: str, sequence: int, outcome: str) -> None:
+    def _count(self, actor: str, steps: int, outcome: str) -> None:
+        if actor.startswith(WALK_IN):
+            counts = self.walk_ins.setdefault(actor, {})
+            counts[outcome] = counts.get(outcome, 0) + steps
+
+    def _settle(self, actor: str, sequence: int, steps: int, outcome: str) -> None:
+        if actor.startswith(WALK_IN):
+            self._count(actor, steps, outcome)
+            return
         intervals = self.outcomes.setdefault(actor, {}).setdefault(outcome, [])
         if intervals and intervals[-1][1] == sequence - 1:
             intervals[-1] = (intervals[-1][0], sequence)

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rookery.learner.inbox import Delivery, Inbox
+from rookery.learner.deliveries import Delivery
+from rookery.learner.inbox import Inbox
 from rookery.learner.transport import LearnerTransport
 from rookery.messages.fragment import Fragment
 

@@ -34,7 +34,7 @@ class Window(msgspec.Struct):
         found = fragment.header.episodes
         self.episodes = [*self.episodes, *found][-WINDOW_EPISODES:]
         self.count += len(found)
-        self.trained += int(np.count_nonzero(fragment.valid))
+        self.trained += int(np.count_nonzero(fragment.steps.valid))
 
     @property
     def mean_return(self) -> float | None:

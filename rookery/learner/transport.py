@@ -77,7 +77,7 @@ class LearnerTransport:
 
     def _granted(self) -> Outgoing:
         behind = self.number - self.published + self._inbox.updates_begun
-        self._inbox.book.grant(self.published, len(self._inbox.pending), behind)
+        self._inbox.book.grant(self.published, self._inbox.places_taken, behind)
         return self._credits(self._inbox.book.offers)
 
     def _weights(

@@ -1,6 +1,7 @@
 """Every record that crosses a process, with its topic and its producer -> consumer.
 
     experiences        Fragment, ActorJoined                       actor -> learner
+                       Fragment of a walk-in                       anyone -> learner
                        ActorLeft, LearnerOrders                    controller -> learner
     model_updates      Weights, Credits, LeaguePools               learner -> actors, viewers
                        SeatsChanged                                controller -> actors
@@ -76,6 +77,7 @@ from rookery.messages.ids import (
     ORDERS_KEY,
     SEATS_KEY,
     STATES,
+    WALK_IN,
     ActorId,
     Origin,
     WeightsVersion,
@@ -155,6 +157,7 @@ __all__ = [
     "MODEL_UPDATES",
     "MatchPlayed",
     "ORDERS_KEY",
+    "WALK_IN",
     "Origin",
     "PauseRun",
     "PlayMatch",

@@ -5,8 +5,7 @@ Decoding copies nothing: the arrays are read-only views of the payload.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -24,7 +23,8 @@ from rookery.messages.frame import (
     open_frame,
     view_array,
 )
-from rookery.messages.ids import WeightsVersion
+from rookery.messages.ids import WALK_IN, WeightsVersion
+from rookery.messages.steps import Steps, check_steps, from_named, named_arrays
 
 
 class Episode(msgspec.Struct, frozen=True, array_like=True):
@@ -49,7 +49,7 @@ class FragmentHeader(msgspec.Struct, frozen=True, kw_only=True):
 
     run: str
     policy: str
-    actor: str  # index.incarnation
+    actor: str  # index.incarnation; of a walk-in: WALK_IN and a name of this life of its sender
     sequence: int  # 0, 1, 2 ... within the incarnation
     first_step: int  # agent steps of this incarnation before this fragment
     steps: int  # agent steps in it: the valid ones
@@ -61,24 +61,17 @@ class FragmentHeader(msgspec.Struct, frozen=True, kw_only=True):
     episodes: tuple[Episode, ...] = ()
     games: tuple[Game, ...] = ()
 
+    @property
+    def walk_in(self) -> bool:
+        """Whether nobody granted it: then it is trained only where there is room."""
+        return self.actor.startswith(WALK_IN)
 
-@dataclass(frozen=True, slots=True)
-class Fragment:
-    """T x B steps of experience of one policy from one actor. A lane is a seat of a slot."""
+
+class Fragment(NamedTuple):
+    """T x B rows of experience of one policy from one sender, one message."""
 
     header: FragmentHeader
-    observation: Arrays  # leaf -> (T+1, B, ...), raw
-    action: np.ndarray  # (T, B, ...): as the policy sampled it, before squashing or clipping
-    reward: np.ndarray  # (T, B) float32, raw
-    terminated: np.ndarray  # (T, B) bool
-    truncated: np.ndarray  # (T, B) bool
-    valid: np.ndarray  # (T, B) bool: False on rows that only reset a slot
-    log_prob: np.ndarray  # (T, B) float32 of the behaviour; NaN where it is unknown
-    seat: np.ndarray  # (T, B) uint8
-    player: np.ndarray  # (T, B) uint8
-    behind: np.ndarray  # (T, B) uint8: versions by which a held step's weights are older
-    mask: np.ndarray | None = None  # (T+1, B, actions) bool, True where legal
-    state: Arrays = field(default_factory=dict)  # (B, ...) the player's state at the first step
+    steps: Steps
 
 
 class _FragmentFrame(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +83,7 @@ _fragment_decoder = msgspec.msgpack.Decoder(_FragmentFrame)
 
 
 def encode_fragment(fragment: Fragment) -> bytes:
-    named = _named_arrays(fragment)
+    named = named_arrays(fragment.steps)
     told = _FragmentFrame(
         fragment=fragment.header,
         arrays=tuple(ArrayHeader(n, a.dtype.name, a.shape) for n, a in named),
@@ -120,85 +113,24 @@ def decode_fragment(payload: bytes) -> Fragment:
         raise MessageError(f"{len(payload)} bytes where the header says {offset}")
     if len(arrays) != len(told.arrays):
         raise MessageError("an array is named twice")
-    return _assemble(told.fragment, arrays)
-
-
-_FIELDS = [
-    *("action", "reward", "terminated", "truncated", "valid", "log_prob"),
-    *("seat", "player", "behind"),
-]
-
-
-def _named_arrays(fragment: Fragment) -> list[tuple[str, np.ndarray]]:
-    named = [(f"observation/{leaf}", array) for leaf, array in fragment.observation.items()]
-    named += [(name, getattr(fragment, name)) for name in _FIELDS]
-    if fragment.mask is not None:
-        named.append(("mask", fragment.mask))
-    return named + [(f"state/{leaf}", array) for leaf, array in fragment.state.items()]
-
-
-def _assemble(header: FragmentHeader, arrays: Arrays) -> Fragment:
-    observation: Arrays = {}
-    state: Arrays = {}
-    plain: dict[str, Any] = {}
-    for name, array in arrays.items():
-        group, slash, leaf = name.partition("/")
-        if slash and group == "observation":
-            observation[leaf] = array
-        elif slash and group == "state":
-            state[leaf] = array
-        elif name in _FIELDS or name == "mask":
-            plain[name] = array
-        else:
-            raise MessageError(f"unknown array {name!r} in a fragment")
-    missing = [name for name in _FIELDS if name not in plain]
-    if missing:
-        raise MessageError(f"a fragment without {', '.join(missing)}")
-    fragment = Fragment(header, observation, **plain, state=state)
-    _check_shapes(fragment)
+    steps = from_named(Steps, arrays, ("observation", "state"))
+    fragment = Fragment(told.fragment, steps)
+    _check(fragment)
     return fragment
 
 
-def _check_shapes(fragment: Fragment) -> None:
-    """T and B agree everywhere, flags are flags, and the header's count is the mask's."""
-    shape = fragment.reward.shape
-    if len(shape) != 2:
-        raise MessageError(f"a reward of shape {shape}, not (T, B)")
-    steps, lanes = shape
-    for name in ("terminated", "truncated", "valid"):
-        array = getattr(fragment, name)
-        if array.shape != shape or array.dtype != np.bool_:
-            raise MessageError(f"{name} is {array.dtype}{array.shape}, not bool{shape}")
-    for name in ("reward", "log_prob"):
-        array = getattr(fragment, name)
-        if array.shape != shape or array.dtype != np.float32:
-            raise MessageError(f"{name} is {array.dtype}{array.shape}, not float32{shape}")
-    for name in ("seat", "player", "behind"):
-        array = getattr(fragment, name)
-        if array.shape != shape or array.dtype != np.uint8:
-            raise MessageError(f"{name} is {array.dtype}{array.shape}, not uint8{shape}")
-    if fragment.action.shape[:2] != shape:
-        raise MessageError(f"action has shape {fragment.action.shape}, not {shape} + ...")
-    ahead = (steps + 1, lanes)
-    if fragment.mask is not None and (
-        fragment.mask.ndim != 3
-        or fragment.mask.shape[:2] != ahead
-        or fragment.mask.dtype != np.bool_
-    ):
-        raise MessageError(f"mask has shape {fragment.mask.shape}, not {ahead} + (actions,)")
-    for leaf, array in fragment.observation.items():
-        if array.shape[:2] != ahead:
-            raise MessageError(f"observation {leaf!r} has shape {array.shape}, not {ahead} + ...")
-    for leaf, array in fragment.state.items():
-        if array.shape[:1] != (lanes,):
-            raise MessageError(f"state {leaf!r} has shape {array.shape}, not ({lanes},) + ...")
-    header = fragment.header
-    if header.steps != int(np.count_nonzero(fragment.valid)):
+def _check(fragment: Fragment) -> None:
+    """The rows fit each other, and the header counts and names what is in them."""
+    header, steps = fragment
+    check_steps(steps)
+    if header.steps != int(np.count_nonzero(steps.valid)):
         raise MessageError(f"the header counts {header.steps} steps, its valid rows differ")
     if header.sequence < 0 or header.first_step < 0:
         raise MessageError("a sequence number or step count below 0")
-    for numbers, names in ((fragment.seat, header.seats), (fragment.player, header.players)):
+    for numbers, names in ((steps.seat, header.seats), (steps.player, header.players)):
         if numbers.size and int(numbers.max()) >= len(names):
             raise MessageError("a step names a seat or a kind of player that is not listed")
     if not 0 <= header.part < header.parts:
         raise MessageError(f"part {header.part} of {header.parts}")
+    if header.walk_in and header.parts != 1:
+        raise MessageError(f"a walk-in of {header.parts} parts, not of one")

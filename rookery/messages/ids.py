@@ -19,6 +19,7 @@ CRITIC_KEY = "critic/"  # and the policy's name
 SEATS_KEY = "seats"
 ORDERS_KEY = "orders"  # among the actors' keys
 LEARNER_KEY = "learner."  # and its generation: of claims, among the actors' keys
+WALK_IN = "walk-in."  # and a name: who sends fragments that nobody granted, among the actors' keys
 JOINED_FROM = 1000  # ordinals of actors that joined on their own, without a controller
 
 Origin = Literal["local", "network"]

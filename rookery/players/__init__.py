@@ -13,7 +13,7 @@ it is asked, and its slot waits while the others go on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
@@ -28,6 +28,7 @@ class Decision(NamedTuple):
     to_environment: Any  # as the environment takes it
     log_prob: Any  # of `action`; NaN where the player can't tell
     state: Any  # for its next step
+    deciders: Sequence[str] | None = None  # by lane: the kind that decided instead; "": itself
 
 
 class Player(Protocol):

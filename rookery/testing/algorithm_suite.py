@@ -33,6 +33,7 @@ from rookery.learner.trainer import Trainer
 from rookery.messages import WeightsVersion
 from rookery.messages.fragment import Fragment, FragmentHeader
 from rookery.messages.frame import Arrays
+from rookery.messages.steps import Steps
 from rookery.players.policy import PolicyPlayer
 from rookery.spaces import Categorical, Leaf, SeatSpec
 
@@ -53,18 +54,18 @@ def play(arrays: Mapping[str, Any], rng: np.random.Generator) -> Fragment:
     action = np.asarray(decision.action, np.int32).reshape(STEPS, LANES)
     valid = rng.random((STEPS, LANES)) < 0.9
     nothing = np.zeros((STEPS, LANES), np.uint8)
-    return Fragment(
-        header=FragmentHeader(
-            run="suite",
-            policy="main",
-            actor="0.1",
-            sequence=0,
-            first_step=0,
-            steps=int(valid.sum()),
-            version=WeightsVersion(1, 0),
-            seats=("seat",),
-            players=("policy",),
-        ),
+    header = FragmentHeader(
+        run="suite",
+        policy="main",
+        actor="0.1",
+        sequence=0,
+        first_step=0,
+        steps=int(valid.sum()),
+        version=WeightsVersion(1, 0),
+        seats=("seat",),
+        players=("policy",),
+    )
+    steps = Steps(
         observation={"": observation},
         action=action,
         reward=(action == shown[:-1]).astype(np.float32),
@@ -76,6 +77,7 @@ def play(arrays: Mapping[str, Any], rng: np.random.Generator) -> Fragment:
         player=nothing,
         behind=nothing,
     )
+    return Fragment(header, steps)
 
 
 def same(left: Any, right: Any) -> bool:
@@ -200,15 +202,16 @@ class AlgorithmSuite:
         order = given[1].order
         update = jax.jit(algorithm_of(config).make_update(NETWORK))
         calm, _ = update(given[0], stack([played], order), given[2])
-        outside = ~played.valid
+        steps = played.steps
+        outside = ~steps.valid
         assert outside.any()
-        played.reward[outside] = 100.0
-        played.action[outside] = (played.action[outside] + 1) % ACTIONS
-        played.log_prob[outside] = -5.0
+        steps.reward[outside] = 100.0
+        steps.action[outside] = (steps.action[outside] + 1) % ACTIONS
+        steps.log_prob[outside] = -5.0
         loud, _ = update(given[0], stack([played], order), given[2])
         assert same((calm.params, calm.optimizer), (loud.params, loud.optimizer))
-        played.reward[~outside] += 1.0
-        played.action[~outside] = (played.action[~outside] + 1) % ACTIONS
+        steps.reward[~outside] += 1.0
+        steps.action[~outside] = (steps.action[~outside] + 1) % ACTIONS
         other, _ = update(given[0], stack([played], order), given[2])
         assert not same(calm.params, other.params)
 
@@ -220,7 +223,7 @@ class AlgorithmSuite:
         self.learn(trainer, rng)  # momentum to drift by
         before = self.saved(trainer)
         empty = play(trainer.acting_arrays()["main"], rng)
-        empty.valid[:] = False
+        empty.steps.valid[:] = False
         assert trainer.update({"main": [empty]}, 0.0) == {}
         assert same(self.saved(trainer), before)
 
@@ -260,5 +263,5 @@ class AlgorithmSuite:
     def test_it_learns_a_bandit(self, trainer: Trainer, rng: np.random.Generator) -> None:
         for _ in range(self.updates):
             self.learn(trainer, rng)
-        played = play(trainer.acting_arrays()["main"], rng)
-        assert played.reward[played.valid].mean() > RIGHT
+        steps = play(trainer.acting_arrays()["main"], rng).steps
+        assert steps.reward[steps.valid].mean() > RIGHT

@@ -16,15 +16,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rookery.actor.experience import Experience
 from rookery.actor.packing import EDGE, FINAL, STEP, Outcomes, Turns, pack
-from rookery.messages.fragment import Episode
+from rookery.messages.steps import Steps
 from rookery.worker.policies import Layout
 
 POLICIES = ("a", "b")
 ACTIONS = 5
 GAMMA, LAMBDA = 0.9, 0.8
-ENDED = (Episode("player_0", 1.5, 3),)
 
 
 @dataclass
@@ -232,6 +230,8 @@ def table(rows: Sequence[Row], masked: bool = False) -> Turns:
             "": seen.astype(np.float32),
             "board/cells": np.stack([seen, -seen], -1).astype(np.float32),
         },
+        player=(seen % 3).astype(np.uint8),
+        state={"memory": np.stack([seen, seen + 1], -1).astype(np.float32)},
     )
 
 
@@ -252,7 +252,7 @@ def value_of(seen: np.ndarray) -> np.ndarray:
     return np.sin(np.asarray(seen, np.float64) * 1.7) * 3
 
 
-def play(stream: Stream, policy: str, saved: bool = False) -> tuple[list[Experience], Turns]:
+def play(stream: Stream, policy: str, saved: bool = False) -> tuple[list[Steps], Turns]:
     layout, held = stream.layout(policy), None
     experiences = []
     for fragment in range(stream.rules.fragments):
@@ -262,7 +262,7 @@ def play(stream: Stream, policy: str, saved: bool = False) -> tuple[list[Experie
                 held = Turns.from_arrays(held.arrays())
             turns = Turns.join([held, turns])
         number = stream.numbers[fragment]
-        experience, held = pack(turns, stream.outcomes(fragment), layout, number, ENDED)
+        experience, held = pack(turns, stream.outcomes(fragment), layout, number)
         experiences.append(experience)
     assert held is not None
     return experiences, held
@@ -273,7 +273,7 @@ class Placed:
     """A valid row, and the decision it was made of."""
 
     fragment: int
-    experience: Experience
+    experience: Steps
     row: int
     lane: int
     trajectory: Trajectory
@@ -435,7 +435,7 @@ def test_what_is_held_at_the_end_is_what_is_not_yet_known(stream: Stream, policy
     }
 
 
-def advantages(e: Experience) -> np.ndarray:
+def advantages(e: Steps) -> np.ndarray:
     """GAE down the lanes: a valid row before one that is not is as if truncated there."""
     value = value_of(e.observation[""])
     after = np.zeros(e.valid.shape[1])
@@ -504,10 +504,9 @@ def test_every_array_has_its_shape_and_padding_is_empty(stream: Stream, policy: 
         assert not padding[:-1][e.valid].any()
         assert (padding[1:] >= padding[:-1]).all()  # at the bottom of the lane only
         assert e.mask is None or e.mask[padding].all()
-        assert e.episodes == ENDED
 
 
-def check_shapes(e: Experience, layout: Layout, masked: bool) -> None:
+def check_shapes(e: Steps, layout: Layout, masked: bool) -> None:
     rows, lanes = layout.rows, layout.lanes
     types = {
         "reward": np.float32,
@@ -516,6 +515,7 @@ def check_shapes(e: Experience, layout: Layout, masked: bool) -> None:
         "valid": bool,
         "log_prob": np.float32,
         "seat": np.uint8,
+        "player": np.uint8,
         "behind": np.uint8,
     }
     for name, dtype in types.items():
@@ -571,7 +571,7 @@ def test_the_fullest_lane_in_turns_still_fits(seats: int) -> None:
     held = [(STEP, 0, seat, -1, 0.0, 1, 1 + seat) for seat in range(seats)]
     moves = [(STEP, 0, t % seats, t, 0.0, 1, 100 + t) for t in range(steps)]
     edge = [(EDGE, 0, steps % seats, steps, 0.0, 1, 999)]
-    experience, left = pack(table(held + moves + edge), quiet(steps, 1, seats), layout, 1, ())
+    experience, left = pack(table(held + moves + edge), quiet(steps, 1, seats), layout, 1)
     assert experience.valid.sum() == steps + 1
     assert len(left) == seats - 1
 
@@ -595,7 +595,7 @@ def test_the_fullest_lane_together_still_fits(length: int) -> None:
             rows.append((FINAL, 0, 0, t, 0.0, 1, 200 + t))
     if (steps + 1) % (length + 1):
         rows.append((EDGE, 0, 0, steps, 0.0, 1, 999))
-    experience, left = pack(table(rows), outcomes, layout, 1, ())
+    experience, left = pack(table(rows), outcomes, layout, 1)
     assert experience.valid.sum() == decided
     assert not len(left)
 
@@ -613,7 +613,7 @@ def test_rewards_between_a_seats_turns_are_its_own() -> None:
     outcomes.terminated[4] = True
     layout = Layout(9, 1, (0, 1), together=False)
     moves = [(STEP, 0, t % 2, t, 32.0 * (t == 1), 7, t + 1) for t in range(5)]
-    experience, held = pack(table(moves), outcomes, layout, 7, ())
+    experience, held = pack(table(moves), outcomes, layout, 7)
     assert experience.observation[""][:5, 0].tolist() == [1, 3, 5, 2, 4]
     assert experience.seat[:5, 0].tolist() == [0, 0, 0, 1, 1]
     assert experience.reward[:5, 0].tolist() == [3, 12, 16, 224, 768]
@@ -628,12 +628,12 @@ def test_a_step_waits_over_several_fragments_for_its_seats_next_turn() -> None:
     paid = quiet(4, 1, 2)
     paid.reward[:, 0, 1] = [1, 2, 4, 8]
     for number, total in ((3, 12.5), (4, 27.5), (6, 42.5)):
-        experience, held = pack(held, paid, layout, number, ())
+        experience, held = pack(held, paid, layout, number)
         assert not experience.valid.any()
         assert held.earlier.tolist() == [total]
         assert held.number.tolist() == [3]
     turn = table([(STEP, 0, 1, 2, 0.0, 9, 2)])
-    experience, held = pack(Turns.join([held, turn]), paid, layout, 9, ())
+    experience, held = pack(Turns.join([held, turn]), paid, layout, 9)
     assert experience.valid[:, 0].tolist() == [True] + [False] * 7
     assert experience.reward[0, 0] == 45.5
     assert experience.behind[0, 0] == 6
@@ -646,7 +646,7 @@ def test_a_step_waits_over_several_fragments_for_its_seats_next_turn() -> None:
 def test_a_step_from_long_ago_is_as_far_behind_as_can_be_said(now: int, behind: int) -> None:
     layout = Layout(3, 1, (0,), together=False)
     turns = table([(STEP, 0, 0, -1, 0.0, 0, 1), (EDGE, 0, 0, 1, 0.0, now, 2)])
-    experience, _ = pack(turns, quiet(1, 1, 1), layout, now, ())
+    experience, _ = pack(turns, quiet(1, 1, 1), layout, now)
     assert experience.behind[0, 0] == behind
 
 
@@ -659,16 +659,15 @@ def test_a_policy_without_a_turn_makes_a_fragment_without_a_row(
     outcomes = quiet(layout.env_steps, 3, 4)
     outcomes.reward[:], outcomes.terminated[1], outcomes.truncated[2] = 1.0, True, True
     nothing = table([], masked)
-    experience, held = pack(nothing, outcomes, layout, 5, ENDED)
+    experience, held = pack(nothing, outcomes, layout, 5)
     check_shapes(experience, layout, masked)
     assert not experience.valid.any()
     assert not experience.observation[""].any()
     assert experience.mask is None or experience.mask.all()
-    assert experience.episodes == ENDED
     assert not len(held)
     assert held.action.shape == (0, 2)
     assert held.observation["board/cells"].shape == (0, 2)
-    again, _ = pack(Turns.join([held, nothing]), outcomes, layout, 6, ())
+    again, _ = pack(Turns.join([held, nothing]), outcomes, layout, 6)
     check_shapes(again, layout, masked)
     assert not again.valid.any()
 
@@ -712,7 +711,7 @@ def test_held_steps_that_were_saved_make_the_same_fragments(stream: Stream, poli
 def test_packing_leaves_what_it_was_given_as_it_was(stream: Stream, policy: str) -> None:
     turns, outcomes = stream.turns(policy, 0), stream.outcomes(0)
     before = Turns.from_arrays(turns.arrays())
-    _, held = pack(turns, outcomes, stream.layout(policy), 1, ())
+    _, held = pack(turns, outcomes, stream.layout(policy), 1)
     assert_same(turns, before)
     assert not any(np.shares_memory(x, turns.arrays()[n]) for n, x in held.arrays().items())
 

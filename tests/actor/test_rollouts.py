@@ -23,8 +23,7 @@ from hypothesis import strategies as st
 from pettingzoo import AECEnv, ParallelEnv
 
 from rookery.actor.build import make_rollout
-from rookery.actor.experience import Experience, Played
-from rookery.actor.loop import Admitted
+from rookery.actor.loop import Admitted, Played
 from rookery.algorithms.networks import Network
 from rookery.checkpoints.policies import RunFiles
 from rookery.config.models import RunConfig
@@ -35,6 +34,7 @@ from rookery.errors import InputError
 from rookery.messages import ActorId, LeaguePools, SeatsChanged, WeightsVersion
 from rookery.messages.fragment import Episode, Game
 from rookery.messages.frame import Arrays
+from rookery.messages.steps import named_arrays
 from rookery.players import GameOver, PlayerAnswer, Question
 from rookery.players.seat_map import Seating, SeatMap
 from rookery.spaces import EnvironmentSpec
@@ -634,8 +634,7 @@ def rows_of(play: Play, policy: str) -> dict[tuple[int, int], list[Row]]:
     layout = play.rollout.layouts[policy]
     found: dict[tuple[int, int], list[Row]] = defaultdict(list)
     for fragment, played in enumerate(play.played):
-        e: Experience = played.experience[policy]
-        assert e.seat is not None and e.behind is not None
+        e = played.steps[policy]
         for lane, t in np.argwhere(e.valid.T).tolist():
             slot = lane // len(layout.seats) if layout.together else lane
             found[slot, int(e.seat[t, lane])].append(
@@ -941,7 +940,7 @@ def check_games(found: Evidence) -> None:
                 for part in match.parts
                 if part.player == policy
             ]
-            assert _rounded(played.experience[policy].episodes) == _rounded(ended)
+            assert _rounded(played.episodes[policy]) == _rounded(ended)
 
 
 def _rounded(found: Any) -> list[Any]:
@@ -1111,8 +1110,11 @@ def check_restored(game: str, seats: dict[str, Any], forgets: bool = False) -> N
 
     for mine, theirs in zip(first.played, second.played, strict=True):
         assert mine.games == theirs.games
-        for policy, experience in mine.experience.items():
-            assert _all_bytes(experience) == _all_bytes(theirs.experience[policy])
+        assert mine.episodes == theirs.episodes
+        for policy, steps in mine.steps.items():
+            assert _bytes(dict(named_arrays(steps))) == _bytes(
+                dict(named_arrays(theirs.steps[policy]))
+            )
     for policy, held in first.rollout.held.items():
         assert _bytes(held.arrays()) == _bytes(second.rollout.held[policy].arrays())
     assert any(played.games for played in first.played[before:])
@@ -1124,16 +1126,6 @@ def _gone(play: Play) -> set[str]:
     pools = news(play.weights, len(play.played) - 1, play.case.forgets).pools
     assert pools is not None
     return {m.name for m in play.lineup.members if "@" in m.name} - set(pools.files)
-
-
-def _all_bytes(experience: Experience) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in experience._asdict().items():
-        if isinstance(value, dict):
-            found[name] = _bytes(value)
-        else:
-            found[name] = value.tobytes() if isinstance(value, np.ndarray) else value
-    return found
 
 
 # --- a function in place of rules ----------------------------------------------------------------

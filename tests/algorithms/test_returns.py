@@ -15,8 +15,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rookery.actor.experience import Experience
-from rookery.actor.loop import Admitted
+from rookery.actor.loop import Admitted, Played
 from rookery.actor.rollouts.compiled import CompiledRollout
 from rookery.actor.rollouts.stepped import SteppedRollout
 from rookery.algorithms import returns
@@ -272,7 +271,7 @@ gymnasium.register(
 )
 
 
-def make_rollout(adapter: str, end: End, length: int, steps: int) -> Callable[[], Experience]:
+def make_rollout(adapter: str, end: End, length: int, steps: int) -> Callable[[], Played]:
     """Plays the counting environment with an untrained policy, going on where it left off."""
     options = {"length": length, "end": end}
     if adapter == "compiled":
@@ -292,7 +291,7 @@ def make_rollout(adapter: str, end: End, length: int, steps: int) -> Callable[[]
         rollout = SteppedRollout(env, PolicyPlayer(network), SOLO_SEAT, steps, rng, 0)
     arrays = network.acting_arrays(*initial_arrays(network, 0))
     admitted = Admitted(WeightsVersion(1, 0), {"main": arrays})
-    return lambda: rollout(admitted).experience["main"]
+    return lambda: rollout(admitted)
 
 
 @functools.cache
@@ -303,7 +302,7 @@ def played(adapter: str, end: End, length: int, steps: int) -> tuple[np.ndarray,
     episode can be cut. They stand side by side, as a learner's batch has them.
     """
     play = make_rollout(adapter, end, length, steps)
-    fragments = [play() for _ in range(length + 1)]
+    fragments = [play().steps["main"] for _ in range(length + 1)]
     counts = np.concatenate([f.observation[""].argmax(-1) for f in fragments], axis=1)
     assert counts.shape == (steps + 1, SLOTS * (length + 1))
     joined = [
@@ -374,11 +373,12 @@ def test_constant_reward_under_termination_is_worth_the_finite_sum(
 def test_an_episode_that_ends_at_the_edge_ends_in_its_own_fragment(adapter: str) -> None:
     play = make_rollout(adapter, "truncated", 4, 4)
 
-    first, second = play(), play()
+    turn = play()
+    first, second = turn.steps["main"], play().steps["main"]
 
     assert first.truncated[:, 0].tolist() == [NO, NO, NO, YES] and first.valid.all()
     assert first.observation[""][-1].argmax(-1).tolist() == [4] * SLOTS
-    assert [e.total_reward for e in first.episodes] == [4.0] * SLOTS
+    assert [e.total_reward for e in turn.episodes["main"]] == [4.0] * SLOTS
     assert second.valid[:, 0].tolist() == [NO, YES, YES, YES]
     assert second.observation[""][0].argmax(-1).tolist() == [4] * SLOTS
     assert second.reward[0].tolist() == [0.0] * SLOTS

@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 
 from rookery.algorithms import algorithm_of, returns
-from rookery.algorithms.batch import Batch
+from rookery.algorithms.batch import Batch, stack
 from rookery.algorithms.impala import ImpalaConfig
 from rookery.algorithms.networks import Network, initial_arrays
 from rookery.algorithms.objective import ends
 from rookery.algorithms.ppo import PPOConfig
 from rookery.config.algorithm import live_hyperparameters
 from rookery.config.models import NetworkConfig
+from rookery.messages.fragment import Fragment
+from rookery.messages.steps import Steps
 from rookery.spaces import Categorical, Leaf, SeatSpec
 
 GAMMA, LAMBDA = 0.9, 0.8
@@ -24,6 +26,16 @@ HEIGHT = 24  # T of the lane that is packed
 gae = jax.jit(returns.gae)
 vtrace = jax.jit(returns.vtrace)
 cut = jax.jit(ends)
+
+
+def rows(
+    reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, valid: np.ndarray
+) -> Steps:
+    """Steps of which nothing else matters; one kind of player decided them all."""
+    zeros = np.zeros(valid.shape, np.uint8)
+    nothing = np.zeros(valid.shape, np.float32)
+    flags = (terminated, truncated, valid)
+    return Steps({}, nothing, reward, *flags, nothing, zeros, zeros, zeros)
 
 
 class Lane:
@@ -46,10 +58,9 @@ class Lane:
         return rows
 
     @property
-    def batch(self) -> Batch:
-        nothing = np.zeros(0)
+    def steps(self) -> Steps:
         flags = (self.terminated, self.truncated, self.valid)
-        return Batch({}, nothing, self.reward, *flags, nothing, None, nothing)
+        return rows(self.reward, *flags)
 
 
 class Trajectory:
@@ -87,7 +98,7 @@ def test_packed_segments_are_worth_what_they_are_in_the_uncut_episode(
     ]
     assert lane.row <= HEIGHT
 
-    found = targets_of(lane, cut(lane.batch))
+    found = targets_of(lane, cut(lane.steps))
 
     for game, at in ((first, 4), (second, 5)):
         edges = game.truncated.copy()
@@ -102,7 +113,7 @@ def test_with_lambda_zero_a_cut_makes_no_difference_at_all() -> None:
     game, lane = Trajectory(np.random.default_rng(1), 9, "terminated"), Lane()
     rows = [lane.put(game, start, stop) for start, stop in ((0, 3), (3, 4), (4, 9))]
 
-    found = gae_of(lane, cut(lane.batch), gae_lambda=0.0).advantage
+    found = gae_of(lane, cut(lane.steps), gae_lambda=0.0).advantage
 
     expected = gae_of(game, game.truncated, gae_lambda=0.0).advantage
     np.testing.assert_allclose(
@@ -114,27 +125,33 @@ def test_an_edge_is_a_valid_row_before_an_invalid_one_unless_it_terminated() -> 
     def column(*flags: int) -> np.ndarray:
         return np.asarray(flags, bool)[:, None]
 
-    nothing = np.zeros(0)
     valid = column(1, 1, 0, 1, 0, 0, 1, 1)
     terminated = column(0, 0, 0, 1, 0, 0, 0, 0)
     truncated = column(0, 0, 0, 0, 0, 0, 0, 0)
-    batch = Batch({}, nothing, nothing, terminated, truncated, valid, nothing, None, nothing)
+    batch = rows(np.zeros(valid.shape), terminated, truncated, valid)
 
     assert cut(batch)[:, 0].tolist() == [False, True] + 6 * [False]  # nor the fragment's last row
 
 
 def test_a_lane_of_one_seat_has_no_edges_but_its_truncations() -> None:
-    rng, nothing = np.random.default_rng(2), np.zeros(0)
+    rng = np.random.default_rng(2)
     terminated, truncated, valid = np.zeros((3, 200, 16), bool)
     for t in range(200):  # an ended step is followed by one that only resets
         ended = (terminated | truncated)[t - 1] if t else np.zeros(16, bool)
         valid[t] = ~ended
         terminated[t] = valid[t] & (rng.random(16) < 0.1)
         truncated[t] = valid[t] & (rng.random(16) < 0.1)
-    batch = Batch({}, nothing, nothing, terminated, truncated, valid, nothing, None, nothing)
+    batch = rows(np.zeros(valid.shape), terminated, truncated, valid)
 
     assert (~valid).any()
     np.testing.assert_array_equal(cut(batch), truncated)  # so every target is bit-identical
+
+
+def test_a_single_fragment_is_passed_on_without_a_copy() -> None:
+    one = Fragment(None, rows(*np.zeros((4, 3, 2))))  # type: ignore[arg-type]
+    order = np.zeros((1, 6), np.int32)
+    assert stack([one], order).steps.reward is one.steps.reward
+    assert stack([one, one], order).steps.reward.shape == (3, 4)
 
 
 OBJECTIVES: dict[str, Any] = {
@@ -162,15 +179,17 @@ def test_the_next_trajectory_of_a_lane_changes_nothing_before_it(algorithm: str)
     @jax.jit
     def learn(observation: Any, reward: Any) -> Any:
         zeros = np.zeros((8, 1), np.float32)
-        rest = (ended, ended, valid, zeros - 0.7, None, np.zeros((1, 1), np.int32))
-        batch = Batch({"": observation}, np.zeros((8, 1), np.int32), reward, *rest)
+        made = rows(reward, ended, ended, valid)._replace(
+            observation={"": observation}, action=np.zeros((8, 1), np.int32), log_prob=zeros - 0.7
+        )
+        batch = Batch(made, np.zeros((1, 1), np.int32))
         prepared = objective.prepare(params, stats, {}, batch, hyper)
         own = np.arange(3)  # as if the minibatch were the first trajectory alone
-        rows = prepared.rows
+        found = prepared.rows
         if algorithm == "ppo":
-            loss = objective.loss(params, objective.take(rows, own), stats, hyper)[0]
+            loss = objective.loss(params, objective.take(found, own), stats, hyper)[0]
         else:
-            alone = rows._replace(valid=rows.valid & (np.arange(8) < 3)[:, None])
+            alone = found._replace(valid=found.valid & (np.arange(8) < 3)[:, None])
             loss = objective.loss(params, alone, stats, hyper)[0]
         return prepared.target[:3], loss
 

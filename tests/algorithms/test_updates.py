@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from rookery.actor.experience import Experience
 from rookery.actor.loop import Admitted
 from rookery.actor.rollouts.stepped import SteppedRollout
 from rookery.algorithms import algorithm_of
@@ -26,6 +25,7 @@ from rookery.envs import SOLO_SEAT
 from rookery.envs.gymnasium.environment import GymnasiumEnvironment
 from rookery.errors import MaskError
 from rookery.messages import WeightsVersion
+from rookery.messages.steps import Steps
 from rookery.players.policy import PolicyPlayer
 from rookery.testing.envs import ContinuousBandit, CountingEnv, MaskedEnv, NestedEnv
 
@@ -94,15 +94,14 @@ class Setup:
         )
         self.steps, self.slots = steps, slots
 
-    def play(self) -> Experience:
+    def play(self) -> Steps:
         arrays = self.network.acting_arrays(self.state.params, self.state.stats)
         played = self.rollout(Admitted(WeightsVersion(1, 0), {"main": arrays}))
-        return played.experience["main"]
+        return played.steps["main"]
 
-    def batch(self, experience: Experience) -> Batch:
+    def batch(self, experience: Steps) -> Batch:
         order = algorithm_of(self.config).make_order(self.rng, self.steps, self.slots)
-        shared = {n: getattr(experience, n) for n in Batch._fields if n != "order"}
-        return Batch(**shared, order=order)
+        return Batch(experience, order)
 
     def hyper(self, **changes: float) -> dict[str, np.float32]:
         values = {**live_hyperparameters(self.config), **changes}
@@ -123,6 +122,10 @@ def normalised(algorithm: str = "ppo", end: str = "terminated") -> Setup:
     options = {"length": 3, "end": end}
     network = {"normalize_observations": True}
     return Setup(CountingEnv, options, network, algorithm, normalize_returns=True)
+
+
+def changed(batch: Batch, **rows: Any) -> Batch:
+    return batch._replace(steps=batch.steps._replace(**rows))
 
 
 def same_arrays(left: Any, right: Any) -> bool:
@@ -170,9 +173,9 @@ def test_at_lag_zero_every_first_ratio_is_one(world: str) -> None:
 def test_a_wrong_behaviour_log_prob_shows_in_the_first_ratio() -> None:
     setup = plain()
     batch = setup.batch(setup.play())
-    wrong = np.array(batch.log_prob)
+    wrong = np.array(batch.steps.log_prob)
     wrong -= 0.1
-    metrics = setup.learn(batch._replace(log_prob=wrong))
+    metrics = setup.learn(changed(batch, log_prob=wrong))
     np.testing.assert_allclose(metrics["first_ratio_error"], np.exp(0.1) - 1, rtol=1e-3)
 
 
@@ -186,22 +189,22 @@ def test_reset_rows_change_nothing(algorithm: str, end: str) -> None:
     setup.learn()
     before = setup.state
     batch = setup.batch(setup.play())
-    assert (~batch.valid).sum() == 2 * SLOTS
+    assert (~batch.steps.valid).sum() == 2 * SLOTS
     quiet = setup.learn(batch)
     calm = setup.state
 
     noise = np.random.default_rng(9)
-    reset = ~batch.valid
-    changed = {n: np.array(getattr(batch, n)) for n in ("reward", "action", "log_prob")}
-    changed["reward"][reset] = noise.standard_normal(reset.sum()) * 100
-    changed["action"][reset] = 1 - changed["action"][reset]
-    changed["log_prob"][reset] = -3.0
-    observation = np.array(batch.observation[""])
+    reset = ~batch.steps.valid
+    rows = {n: np.array(getattr(batch.steps, n)) for n in ("reward", "action", "log_prob")}
+    rows["reward"][reset] = noise.standard_normal(reset.sum()) * 100
+    rows["action"][reset] = 1 - rows["action"][reset]
+    rows["log_prob"][reset] = -3.0
+    observation = np.array(batch.steps.observation[""])
     if end == "terminated":
         # A final observation is bootstrapped from only under truncation.
         observation[:-1][reset] = noise.standard_normal(observation[:-1][reset].shape)
     setup.state = before
-    loud = setup.learn(batch._replace(observation={"": observation}, **changed))
+    loud = setup.learn(changed(batch, observation={"": observation}, **rows))
 
     assert same_arrays(setup.state, calm)
     assert loud == quiet
@@ -212,9 +215,9 @@ def test_the_final_observation_of_a_truncated_episode_does_count() -> None:
     before, batch = setup.state, setup.batch(setup.play())
     setup.learn(batch)
     calm, setup.state = setup.state, before
-    observation = np.array(batch.observation[""])
-    observation[:-1][~batch.valid] += 1
-    setup.learn(batch._replace(observation={"": observation}))
+    observation = np.array(batch.steps.observation[""])
+    observation[:-1][~batch.steps.valid] += 1
+    setup.learn(changed(batch, observation={"": observation}))
     assert not same_arrays(setup.state.params, calm.params)
 
 
@@ -222,11 +225,11 @@ def test_the_final_observation_of_a_truncated_episode_does_count() -> None:
 def test_rows_without_a_behaviour_log_prob_are_left_out_of_the_loss(algorithm: str) -> None:
     setup = plain(algorithm)
     batch = setup.batch(setup.play())
-    unknown = np.array(batch.log_prob)
+    unknown = np.array(batch.steps.log_prob)
     unknown[:, 0] = np.nan
-    metrics = setup.learn(batch._replace(log_prob=unknown))
+    metrics = setup.learn(changed(batch, log_prob=unknown))
     assert all(np.isfinite(value) for value in metrics.values())
-    assert float(setup.state.stats["obs.count"]) == batch.valid[:, 1:].sum()
+    assert float(setup.state.stats["obs.count"]) == batch.steps.valid[:, 1:].sum()
 
 
 # --- statistics ----------------------------------------------------------------------------------
@@ -309,7 +312,7 @@ def test_value_clip_keeps_the_value_near_what_it_was() -> None:
         before = setup.state.params
 
         def value(params: Any) -> Any:
-            features = batch.observation[""].reshape(-1, 6)
+            features = batch.steps.observation[""].reshape(-1, 6)
             return setup.network.scaled_value(
                 np, {k: np.asarray(v) for k, v in params.items()}, features
             )

@@ -49,13 +49,14 @@ class Reinforce(Algorithm):
         act = network.distribution
 
         def prepare(params: Any, stats: Any, extra: Any, batch: Any, hyper: Any) -> Prepared:
-            slow = values(network, {**params, **extra}, stats, batch.observation)
+            steps = batch.steps
+            slow = values(network, {**params, **extra}, stats, steps.observation)
             targets = gae(
-                batch.reward, batch.terminated, ends(batch), slow, hyper["gamma"], np.float32(1)
+                steps.reward, steps.terminated, ends(steps), slow, hyper["gamma"], np.float32(1)
             )
-            weight = trained_rows(batch).astype(np.float32)
-            now = {leaf: x[:-1] for leaf, x in batch.observation.items()}
-            rows = (now, batch.action, targets.advantage, targets.value, weight)
+            weight = trained_rows(steps).astype(np.float32)
+            now = {leaf: x[:-1] for leaf, x in steps.observation.items()}
+            rows = (now, steps.action, targets.advantage, targets.value, weight)
             return Prepared(flatten_steps(rows), slow[:-1], targets.value, weight)
 
         def take(rows: Any, index: Any) -> Any:

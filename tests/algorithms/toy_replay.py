@@ -56,9 +56,10 @@ class Repeat(Algorithm):
         from rookery.algorithms.train_state import TrainState
 
         def remember(extra: Any, batch: Any) -> Any:
-            seen = {f"seen.{leaf}": x[:-1] for leaf, x in batch.observation.items()}
-            weight = batch.valid.astype(jnp.float32)
-            told = {**seen, "action": batch.action, "reward": batch.reward, "weight": weight}
+            steps = batch.steps
+            seen = {f"seen.{leaf}": x[:-1] for leaf, x in steps.observation.items()}
+            weight = steps.valid.astype(jnp.float32)
+            told = {**seen, "action": steps.action, "reward": steps.reward, "weight": weight}
             places = (extra["pointer"] + jnp.arange(weight.size)) % self.config.capacity
             rows = flatten_steps(told)
             kept = {name: extra[name].at[places].set(x) for name, x in rows.items()}

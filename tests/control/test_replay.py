@@ -15,6 +15,7 @@ from rookery.control.queries import training_history
 from rookery.errors import InputError
 from rookery.messages import EXPERIENCES, WeightsVersion
 from rookery.messages.fragment import Fragment, FragmentHeader, encode_fragment
+from rookery.messages.steps import Steps
 
 if TYPE_CHECKING:
     from tests.conftest import Cli
@@ -38,8 +39,7 @@ def fragment(sequence: int, policy: str = "main", part: int = 0, parts: int = 1)
     )
     flags, small = np.zeros((2, 1), bool), np.zeros((2, 1), np.uint8)
     numbers = np.full((2, 1), sequence, np.float32)
-    made = Fragment(
-        header=header,
+    steps = Steps(
         observation={"": np.zeros((3, 1, 4), np.float32)},
         action=np.zeros((2, 1), np.int64),
         reward=numbers,
@@ -52,11 +52,11 @@ def fragment(sequence: int, policy: str = "main", part: int = 0, parts: int = 1)
         behind=small,
     )
     headers = {"kind": "fragment", "steps": "2"}
-    return Outgoing(EXPERIENCES, encode_fragment(made), "0.1", headers)
+    return Outgoing(EXPERIENCES, encode_fragment(Fragment(header, steps)), "0.1", headers)
 
 
 def rewards(rollout: RecordedRollout, count: int, policy: str = "main") -> list[int]:
-    return [int(rollout(NOW).experience[policy].reward[0, 0]) for _ in range(count)]
+    return [int(rollout(NOW).steps[policy].reward[0, 0]) for _ in range(count)]
 
 
 def test_a_recording_is_handed_over_in_order_and_begins_again() -> None:

@@ -13,9 +13,10 @@ from rookery.bus.memory import MemoryBus
 from rookery.bus.sqlite import SqliteBus
 from rookery.errors import LearnerFenced
 from rookery.learner.credits import CreditBook
-from rookery.learner.generations import claim
-from rookery.learner.inbox import Branch, Inbox
+from rookery.learner.generations import Branch, claim
+from rookery.learner.inbox import Inbox
 from rookery.learner.ledger import Ledger
+from rookery.learner.walk_ins import WalkIns
 from rookery.messages import EXPERIENCES
 
 
@@ -28,7 +29,7 @@ def bus(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bus]:
 
 def inbox(bus: Bus, generation: int) -> Inbox:
     branch = Branch({generation: 0})
-    return Inbox(bus, CreditBook(1, 1), Ledger(), branch, EARLIEST, [], 0.0, False)
+    return Inbox(bus, CreditBook(1, 1), Ledger(), branch, EARLIEST, [], 0.0, WalkIns())
 
 
 def test_generations_grow_also_when_the_log_was_cut(bus: Bus) -> None:

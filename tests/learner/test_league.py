@@ -13,11 +13,12 @@ from rookery.checkpoints.policies import load_snapshot
 from rookery.checkpoints.store import FileStore
 from rookery.config.models import RunConfig
 from rookery.config.reading import build
-from rookery.learner.inbox import Delivery
+from rookery.learner.deliveries import Delivery
 from rookery.learner.league import LeagueState, LearnerLeague
 from rookery.messages import WeightsVersion
 from rookery.messages.fragment import Fragment, FragmentHeader, Game
 from rookery.messages.frame import Arrays
+from rookery.messages.steps import Steps
 
 WIN, LOSS = (1.0, -1.0), (-1.0, 1.0)
 
@@ -70,8 +71,8 @@ def delivery(games: tuple[Game, ...]) -> Delivery:
     )
     flags = np.zeros((1, 1), bool)
     numbers, small = np.zeros((1, 1), np.float32), np.zeros((1, 1), np.uint8)
-    fragment = Fragment(header, {}, numbers, numbers, *(flags,) * 3, numbers, *(small,) * 3)
-    return Delivery((b"",), (fragment,))
+    steps = Steps({}, numbers, numbers, *(flags,) * 3, numbers, *(small,) * 3)
+    return Delivery((b"",), (Fragment(header, steps),))
 
 
 def test_the_first_weights_are_the_first_snapshot_and_then_one_every_so_many_steps(

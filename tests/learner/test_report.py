@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from rookery.learner.inbox import Delivery
+from rookery.learner.deliveries import Delivery
 from rookery.learner.ledger import Ledger
 from rookery.learner.loop import Updated
 from rookery.learner.report import Pace, Report, Window
@@ -56,7 +56,8 @@ def updated(number: int, policy: str, *returns: float) -> Updated:
     """An update by one fragment, of which a report reads no more than this."""
     episodes = tuple(Episode("player_0", total, 1) for total in returns)
     header = SimpleNamespace(policy=policy, steps=len(returns), episodes=episodes)
-    fragment: Any = SimpleNamespace(header=header, valid=np.ones(len(returns), bool))
+    steps = SimpleNamespace(valid=np.ones(len(returns), bool))
+    fragment: Any = SimpleNamespace(header=header, steps=steps)
     return Updated(number, [Delivery((), (fragment,))], [0], {})
 
 

@@ -18,6 +18,8 @@ from rookery.learner.trainer import Trainer
 from rookery.messages import WeightsVersion
 from rookery.messages.fragment import Fragment, FragmentHeader
 from rookery.messages.frame import Arrays
+from rookery.messages.steps import Steps
+from rookery.messages.steps import each as of_each
 from rookery.spaces import Categorical, Leaf, SeatSpec
 
 STEPS, LANES = 6, 4
@@ -59,23 +61,25 @@ def fragment(seed: int, actions: int = 2, lanes: int = LANES, steps: int = STEPS
             seats=("seat",),
             players=("policy",),
         ),
-        observation={"": rng.standard_normal((steps + 1, lanes, 3)).astype(np.float32)},
-        action=rng.integers(0, actions, shape).astype(np.int32),
-        reward=rng.standard_normal(shape).astype(np.float32),
-        terminated=rng.random(shape) < 0.1,
-        truncated=np.zeros(shape, bool),
-        valid=np.ones(shape, bool),
-        log_prob=np.full(shape, -np.log(actions), np.float32),
-        seat=zeros,
-        player=zeros,
-        behind=zeros,
+        steps=Steps(
+            observation={"": rng.standard_normal((steps + 1, lanes, 3)).astype(np.float32)},
+            action=rng.integers(0, actions, shape).astype(np.int32),
+            reward=rng.standard_normal(shape).astype(np.float32),
+            terminated=rng.random(shape) < 0.1,
+            truncated=np.zeros(shape, bool),
+            valid=np.ones(shape, bool),
+            log_prob=np.full(shape, -np.log(actions), np.float32),
+            seat=zeros,
+            player=zeros,
+            behind=zeros,
+        ),
     )
 
 
 def idle(seed: int, actions: int = 2) -> Fragment:
     """A fragment of a policy that did not play."""
     played = fragment(seed, actions)
-    played.valid[:] = False
+    played.steps.valid[:] = False
     return played
 
 
@@ -213,14 +217,7 @@ def test_a_linear_schedule_is_each_policys_own() -> None:
 
 def test_several_fragments_stand_side_by_side() -> None:
     left, right = fragment(1, lanes=1), fragment(2, lanes=3)
-    plain = ("action", "reward", "terminated", "truncated", "valid", "log_prob")
-    joined: dict[str, Any] = {
-        name: np.hstack([getattr(left, name), getattr(right, name)]) for name in plain
-    }
-    observation = {"": np.hstack([left.observation[""], right.observation[""]])}
-    zeros = np.zeros((STEPS, LANES), np.uint8)
-    seats: dict[str, Any] = {"seat": zeros, "player": zeros, "behind": zeros}
-    one = Fragment(header=left.header, observation=observation, **joined, **seats)
+    one = Fragment(left.header, of_each(lambda a, b: np.hstack([a, b]), left.steps, right.steps))
 
     split = beginning(policy("main"))
     split.update({"main": [left, right]}, 0.0)
@@ -245,7 +242,7 @@ def test_a_policy_that_did_not_play_does_not_move(network: dict[str, Any], absen
         absent = {}
     elif absence == "nothing known":
         absent = {"b": [fragment(4)]}
-        absent["b"][0].log_prob[:] = np.nan
+        absent["b"][0].steps.log_prob[:] = np.nan
 
     found = trainer.update({"a": [fragment(3)], **absent}, 0.0)
 

@@ -16,7 +16,6 @@ from hypothesis.extra import numpy as hnp
 
 from rookery.errors import MessageError
 from rookery.messages import SCHEMA, WeightsVersion
-from rookery.messages import fragment as codec
 from rookery.messages.fragment import (
     Episode,
     Fragment,
@@ -25,6 +24,7 @@ from rookery.messages.fragment import (
     encode_fragment,
 )
 from rookery.messages.frame import ALIGN, DTYPES, FRAGMENT, MAX_ARRAYS, WEIGHTS
+from rookery.messages.steps import Steps, named_arrays
 from rookery.messages.weights import Weights, WeightsHeader, decode_weights, encode_weights
 
 PREFIX = struct.Struct("<4sBBxxII")
@@ -68,8 +68,7 @@ def fragments(draw: Any) -> Fragment:
         ),
     )
     actions = draw(st.integers(0, 3))
-    return Fragment(
-        header=header,
+    found = Steps(
         observation={leaf: draw(any_array((steps + 1, lanes, *draw(tail)))) for leaf in leaves},
         action=draw(any_array((steps, lanes, *draw(tail)))),
         reward=draw(floats),
@@ -81,12 +80,13 @@ def fragments(draw: Any) -> Fragment:
         player=np.zeros((steps, lanes), np.uint8),
         behind=draw(hnp.arrays(np.uint8, (steps, lanes))),
         mask=draw(st.none() | hnp.arrays(np.bool_, (steps + 1, lanes, actions))),
-        state={leaf: draw(any_array((lanes, *draw(tail)))) for leaf in states},
+        state={leaf: draw(any_array((steps, lanes, *draw(tail)))) for leaf in states},
     )
+    return Fragment(header, found)
 
 
 def arrays_of(fragment: Fragment) -> dict[str, np.ndarray]:
-    return dict(codec._named_arrays(fragment))
+    return dict(named_arrays(fragment.steps))
 
 
 def assert_same(left: dict[str, np.ndarray], right: dict[str, np.ndarray]) -> None:
@@ -110,7 +110,6 @@ def example(steps: int = 3, lanes: int = 2, **changes: Any) -> Fragment:
         players=("policy",),
     )
     values = {
-        "header": header,
         "observation": {"": np.ones((steps + 1, lanes, 4), np.float32)},
         "action": np.zeros((steps, lanes), np.int32),
         "reward": np.ones((steps, lanes), np.float32),
@@ -122,7 +121,7 @@ def example(steps: int = 3, lanes: int = 2, **changes: Any) -> Fragment:
         "player": np.zeros((steps, lanes), np.uint8),
         "behind": np.zeros((steps, lanes), np.uint8),
     }
-    return Fragment(**{**values, **changes})
+    return Fragment(changes.pop("header", header), Steps(**{**values, **changes}))
 
 
 def example_weights() -> Weights:
@@ -140,7 +139,7 @@ def test_a_fragment_comes_back_as_it_was(fragment: Fragment) -> None:
 
     assert back.header == fragment.header
     assert_same(arrays_of(back), arrays_of(fragment))
-    assert (back.mask is None) == (fragment.mask is None)
+    assert (back.steps.mask is None) == (fragment.steps.mask is None)
 
 
 @quick
@@ -170,7 +169,7 @@ def test_arrays_that_are_not_contiguous_travel_too() -> None:
 
     back = decode_fragment(encode_fragment(fragment))
 
-    assert_same(back.observation, fragment.observation)
+    assert_same(back.steps.observation, fragment.steps.observation)
 
 
 def test_decoding_copies_nothing_and_its_arrays_cannot_be_written() -> None:
@@ -270,7 +269,7 @@ def forge(change: Any) -> bytes:
     change(frame)
     header = msgspec.msgpack.encode(frame)
     chunks, offset = [], PREFIX.size + len(header)
-    for _, array in codec._named_arrays(example()):
+    for _, array in named_arrays(example().steps):
         padding = -offset % ALIGN
         chunks += [bytes(padding), array.tobytes()]
         offset += padding + array.nbytes
@@ -314,7 +313,7 @@ HOSTILE = {
     "valid of the wrong type": (put("valid", 1, "uint8"), "not bool"),
     "seat of the wrong type": (put("seat", 1, "int8"), "not uint8"),
     "reward without lanes": (put("reward", 2, [6]), r"not \(T, B\)"),
-    "reward transposed": (put("reward", 2, [2, 3]), "terminated"),
+    "reward transposed": (put("reward", 2, [2, 3]), "has shape"),
     "action transposed": (put("action", 2, [2, 3]), "action has shape"),
     "observations without the last": (put("observation/", 2, [2, 2, 8]), "observation"),
     "more steps than valid rows": (head(steps=7), "counts 7 steps"),
@@ -323,6 +322,7 @@ HOSTILE = {
     "seat not listed": (head(seats=[]), "not listed"),
     "player not listed": (head(players=[]), "not listed"),
     "part beyond the parts": (head(part=1), "part 1 of 1"),
+    "walk-in in parts": (head(actor="walk-in.x", parts=2), "a walk-in of 2 parts"),
     "version of three": (head(version=[1, 2, 3]), "not a valid header"),
     "version of text": (head(version=["1", "2"]), "not a valid header"),
     "no header": (lambda f: f.pop("fragment"), "not a valid header"),
@@ -351,7 +351,7 @@ def test_the_forge_itself_makes_a_valid_fragment() -> None:
 
 def test_an_array_named_twice_is_a_message_error() -> None:
     fragment = example()
-    arrays = [*codec._named_arrays(fragment), ("reward", fragment.reward)]
+    arrays = [*named_arrays(fragment.steps), ("reward", fragment.steps.reward)]
     frame = {
         "fragment": msgspec.to_builtins(fragment.header),
         "arrays": [(name, array.dtype.name, array.shape) for name, array in arrays],

@@ -8,10 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rookery.actor.experience import EpisodeCounter, Experience, Played
-from rookery.actor.loop import Admitted
+from rookery.actor.episodes import EpisodeCounter
+from rookery.actor.loop import Admitted, Played
+from rookery.actor.player_states import choose
+from rookery.actor.saved import prefixed, under
 from rookery.envs import CompiledEnvironment
 from rookery.messages.frame import Arrays
+from rookery.messages.steps import Steps
 from rookery.players import Player
 
 
@@ -48,7 +51,7 @@ class CompiledRollout:
         (arrays,) = admitted.arrays.values()
         self._carry, rows, last = self._scan(arrays, self._carry, key)
         rows, last = jax.device_get((rows, last))
-        seen, action, log_prob, step = rows
+        seen, action, log_prob, step, states = rows
         observation = {
             leaf: np.concatenate([x, last.observation[leaf][None]])
             for leaf, x in seen.observation.items()
@@ -59,50 +62,54 @@ class CompiledRollout:
         terminated, truncated = np.asarray(step.terminated), np.asarray(step.truncated)
         valid = ~np.asarray(step.reset)
         reward = np.asarray(step.reward, np.float32)
-        experience = Experience(
-            observation,
-            action,
-            reward,
-            terminated,
-            truncated,
-            valid,
-            log_prob,
-            mask,
-            {},
-            self._counter.fold(reward, terminated | truncated, valid),
+        zeros = np.zeros(reward.shape, np.uint8)
+        made = Steps(
+            observation=observation,
+            action=action,
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            valid=valid,
+            log_prob=log_prob,
+            seat=zeros,
+            player=zeros,
+            behind=zeros,
+            mask=mask,
         )
-        return Played(dict.fromkeys(admitted.arrays, experience))
+        if states:
+            made = made.with_state(states)
+        episodes = self._counter.fold(reward, terminated | truncated, valid)
+        policies = admitted.arrays
+        return Played(dict.fromkeys(policies, made), dict.fromkeys(policies, episodes))
 
     def _reset_slots(self, key: Any) -> Any:
-        return jax.vmap(self.env.reset)(jax.random.split(key, self.slots))
+        begun = jax.vmap(self.env.reset)(jax.random.split(key, self.slots))
+        return (*begun, self.player.initial_state(self.slots))
 
     def _play(self, arrays: Any, carry: Any, key: Any) -> Any:
+        first = self.player.initial_state(self.slots)
+
         def one(carry: Any, key: Any) -> tuple[Any, Any]:
-            state, seen = carry
+            state, seen, own = carry
             act_key, step_key = jax.random.split(key)
-            decision = self.player.act(arrays, seen.observation, seen.mask, {}, act_key)
+            decision = self.player.act(arrays, seen.observation, seen.mask, own, act_key)
             keys = jax.random.split(step_key, self.slots)
             state, step = jax.vmap(self.env.step)(keys, state, decision.to_environment)
-            return (state, step), (seen, decision.action, decision.log_prob, step)
+            after = {n: choose(jnp, step.reset, first[n], x) for n, x in decision.state.items()}
+            return (state, step, after), (seen, decision.action, decision.log_prob, step, own)
 
         carry, rows = jax.lax.scan(one, carry, jax.random.split(key, self.steps))
         return carry, rows, carry[1]
 
     def save(self) -> Arrays:
-        state = {f"carry/{n}": array for n, array in save_tree(self._carry).items()}
+        state = prefixed("carry/", save_tree(self._carry))
         state["key"] = np.asarray(jax.random.key_data(self._key))
-        state["totals"], state["lengths"] = (
-            self._counter.totals.copy(),
-            self._counter.lengths.copy(),
-        )
-        return state
+        return state | self._counter.save()
 
     def restore(self, state: Arrays) -> None:
-        saved = {n.removeprefix("carry/"): a for n, a in state.items() if n.startswith("carry/")}
-        self._carry = load_tree(self._carry, saved)
+        self._carry = load_tree(self._carry, under(state, "carry/"))
         self._key = jax.random.wrap_key_data(jnp.asarray(state["key"]))
-        self._counter.totals[:] = state["totals"]
-        self._counter.lengths[:] = state["lengths"]
+        self._counter.restore(state)
 
 
 def save_tree(tree: Any) -> Arrays:

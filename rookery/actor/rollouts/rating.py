@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rookery.actor.experience import Played
-from rookery.actor.loop import Admitted, Rollout
+from rookery.actor.loop import Admitted, Played, Rollout
+from rookery.actor.saved import prefixed, under
 from rookery.messages.frame import Arrays
 
 
@@ -41,11 +41,11 @@ class WithRatings:
         self.rating.close()
 
     def save(self) -> Arrays:
-        state = {f"training/{n}": a for n, a in self.training.save().items()}
-        state |= {f"rating/{n}": a for n, a in self.rating.save().items()}
+        state = prefixed("training/", self.training.save())
+        state |= prefixed("rating/", self.rating.save())
         return state | {"fragments": np.asarray(self._fragments)}
 
     def restore(self, state: Arrays) -> None:
-        for prefix, rollout in (("training/", self.training), ("rating/", self.rating)):
-            rollout.restore({n[len(prefix) :]: a for n, a in state.items() if n.startswith(prefix)})
+        self.training.restore(under(state, "training/"))
+        self.rating.restore(under(state, "rating/"))
         self._fragments = int(state["fragments"])

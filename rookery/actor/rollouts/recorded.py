@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rookery.actor.experience import Experience, Played
-from rookery.actor.loop import Admitted
+from rookery.actor.loop import Admitted, Played
 from rookery.bus import EARLIEST, Bus, Position
 from rookery.errors import InputError, MessageError
 from rookery.messages import EXPERIENCES
@@ -54,10 +53,14 @@ class RecordedRollout:
                 parts.append(decode_fragment(record.payload))
             except MessageError:
                 continue  # the run that recorded it has skipped and counted it too
+        parts = [part for part in parts if not part.header.walk_in]  # of any size
         by_policy = {part.header.policy: part for part in parts}
         if by_policy.keys() >= set(self._learning):
-            experience = {policy: experience_of(by_policy[policy]) for policy in self._learning}
-            self._waiting.append(Played(experience))
+            found = {policy: by_policy[policy] for policy in self._learning}
+            steps = {policy: part.steps for policy, part in found.items()}
+            episodes = {policy: part.header.episodes for policy, part in found.items()}
+            players = max((part.header.players for part in found.values()), key=len)
+            self._waiting.append(Played(steps, episodes, players=players))
 
     def save(self) -> Arrays:
         return {"position": np.asarray(self._subscription.position(), np.int64)}
@@ -73,23 +76,6 @@ class RecordedRollout:
 
     def close(self) -> None:
         """Nobody plays."""
-
-
-def experience_of(fragment: Fragment) -> Experience:
-    return Experience(
-        observation=fragment.observation,
-        action=fragment.action,
-        reward=fragment.reward,
-        terminated=fragment.terminated,
-        truncated=fragment.truncated,
-        valid=fragment.valid,
-        log_prob=fragment.log_prob,
-        mask=fragment.mask,
-        state=fragment.state,
-        episodes=fragment.header.episodes,
-        seat=fragment.seat,
-        behind=fragment.behind,
-    )
 
 
 def recorded_steps(bus: Bus, start: Position | str) -> int:

@@ -7,18 +7,40 @@ only its own slot, which stays as it is while the others go on.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from rookery.actor.deciders import Deciders
 from rookery.actor.episodes import GameBook
 from rookery.actor.lineup import Lineup
-from rookery.actor.rollouts.questions import Questions
+from rookery.actor.player_states import PlayerStates
+from rookery.actor.rollouts.questions import At, Questions
 from rookery.envs import BatchedEnvironment, SeatView
 from rookery.errors import MaskError
 from rookery.messages.frame import Arrays
+from rookery.players import PlayerAnswer
 from rookery.players.actions import blank_actions
 from rookery.spaces import SeatSpec
+
+
+class RecordedSeats(NamedTuple):
+    """Seats whose turns become a policy's rows although others hold them, as demonstrations."""
+
+    seats: tuple[int, ...]
+    stored: Callable[[np.ndarray], np.ndarray] = lambda action: action  # as the policy stores them
+
+
+class Decided(NamedTuple):
+    """Turns of one policy in one step; arrays lead with them."""
+
+    rows: np.ndarray  # (turns, 2): slot and seat, sorted by seat
+    observation: Arrays
+    mask: np.ndarray | None
+    action: np.ndarray  # as it is stored
+    log_prob: np.ndarray
+    player: np.ndarray  # which kind decided
+    state: Arrays  # the policy's, before it decided
 
 
 class Table:
@@ -32,12 +54,15 @@ class Table:
         seed: int,
         busy: Callable[[str], None] = lambda doing: None,
         name: str = "table",
+        record: Mapping[str, RecordedSeats] | None = None,
     ) -> None:
         """`name` makes the ids of its games differ from those of the run's other tables."""
         self.env, self.lineup, self.seats = env, lineup, tuple(env.spec.seats)
         self.specs = tuple(env.spec.seats.values())
         self.book = GameBook(self.seats, env.slots, lineup.members)
-        self.rng, self._busy = rng, busy
+        self.rng, self._busy, self.record = rng, busy, dict(record or {})
+        self.deciders = Deciders()
+        self.states = PlayerStates(lineup.members, env.slots, len(self.seats))
         self._questions = Questions(env.spec, env.slots, lineup.members, name)
         self._seed = seed
         self.sitting = np.zeros((0, len(self.seats)), np.int32)  # nobody yet
@@ -59,6 +84,15 @@ class Table:
         self.acted = np.zeros(shape, np.bool_)  # in this episode
         self.unclaimed = np.zeros(shape)  # reward before the first turn of the episode
         self.book.clear(slice(None))
+        self.states.restart(slice(None))
+
+    def held_by(self, policy: str, sitting: np.ndarray) -> np.ndarray:
+        """(slots, seats): whose turns become rows of this policy."""
+        mine = np.array([member.policy == policy for member in self.lineup.members])
+        held: np.ndarray = mine[sitting]
+        if policy in self.record:
+            held[:, list(self.record[policy].seats)] = True
+        return held
 
     def sit(self, sitting: np.ndarray) -> None:
         """(slots, seats) members for the games that are on."""
@@ -80,11 +114,14 @@ class Table:
         moved = Moved.begin(self.specs, turn & ~waiting[:, None])
         for member, rows in self._groups(moved.turn):
             self._decide(member, rows, weights, moved)
-        for (slot, seat), answer in self._questions.take(waiting).items():
+        answers = self._questions.take(waiting)
+        for (slot, seat), answer in answers.items():
             moved.actions[seat][slot] = answer.action
             self.book.missed[slot, seat] += answer.decided_by == "fallback"
             self.book.resigned[slot, seat] |= answer.resigned
         self._questions.note(self.env, moved)
+        for policy, recorded in self.record.items():
+            self._record(policy, recorded, moved, answers)
         self._busy("step")
         advance = ~waiting if waiting.any() else None
         actions = dict(zip(self.seats, moved.actions, strict=True))
@@ -111,12 +148,47 @@ class Table:
         observation, mask = self.seen(rows)
         arrays = weights[member.policy] if member.policy else member.arrays
         player: Any = member.player
-        decision = player.act(arrays, observation, mask, {}, self.rng)
+        state = self.states.take(number, rows)
+        decision = player.act(arrays, observation, mask, state, self.rng)
+        self.states.put(number, rows, decision.state)
         for seat in np.unique(rows[:, 1]).tolist():
             at = rows[:, 1] == seat
             moved.actions[seat][rows[at, 0]] = decision.to_environment[at]
         if member.policy:
-            moved.decided[member.policy] = (rows, observation, mask, decision)
+            kinds, log_prob = self.deciders.told(decision, len(rows))
+            moved.decided.setdefault(member.policy, []).append(
+                Decided(rows, observation, mask, decision.action, log_prob, kinds, state)
+            )
+
+    def _record(
+        self,
+        policy: str,
+        recorded: RecordedSeats,
+        moved: Moved,
+        answers: Mapping[At, PlayerAnswer],
+    ) -> None:
+        """The turns that others took in a policy's stead."""
+        others = np.array([member.policy != policy for member in self.lineup.members])
+        wanted = np.zeros(len(self.seats), np.bool_)
+        wanted[list(recorded.seats)] = True
+        rows = np.argwhere((moved.turn & wanted & others[self.sitting]).T)[:, ::-1]
+        if not len(rows):
+            return
+        kinds = [self._kind(slot, seat, answers) for slot, seat in rows.tolist()]
+        observation, mask = self.seen(rows)
+        action = np.stack([moved.actions[seat][slot] for slot, seat in rows.tolist()])
+        unknown = np.full(len(rows), np.nan, np.float32)
+        numbers = np.array([self.deciders.number(kind) for kind in kinds], np.uint8)
+        moved.decided.setdefault(policy, []).append(
+            Decided(rows, observation, mask, recorded.stored(action), unknown, numbers, {})
+        )
+
+    def _kind(self, slot: int, seat: int, answers: Mapping[At, PlayerAnswer]) -> str:
+        """Who really decided: the member's own kind, or what did in its stead."""
+        answer = answers.get((slot, seat))
+        if answer is not None and answer.decided_by != "player":
+            return answer.decided_by
+        return self.lineup.members[int(self.sitting[slot, seat])].player.kind
 
     def seen(self, rows: np.ndarray) -> tuple[Arrays, np.ndarray | None]:
         """What these (slot, seat) rows, sorted by seat, see."""
@@ -153,6 +225,7 @@ class Table:
             self.lineup.began(self.sitting[fresh])
             self._questions.begin(fresh, self.sitting[fresh])
             self.acted[fresh], self.unclaimed[fresh] = False, 0.0
+            self.states.restart(fresh)
 
     def close(self) -> None:
         """Break off its games; deferred players are told, and remain the lineup's."""
@@ -177,7 +250,7 @@ class Moved:
 
     turn: np.ndarray  # who acted
     actions: list[np.ndarray]  # per seat, as the environment takes them
-    decided: dict[str, tuple[np.ndarray, Arrays, np.ndarray | None, Any]]  # by policy
+    decided: dict[str, list[Decided]]  # by policy
     reward: np.ndarray
     terminated: np.ndarray
     truncated: np.ndarray

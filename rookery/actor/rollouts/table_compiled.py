@@ -6,23 +6,26 @@ turns that come out are packed by the same function too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rookery.actor.deciders import Deciders
 from rookery.actor.episodes import GameBook
-from rookery.actor.experience import Played
 from rookery.actor.lineup import ROUND_STEPS as ROUND_STEPS
 from rookery.actor.lineup import Lineup
-from rookery.actor.loop import Admitted
+from rookery.actor.loop import Admitted, Played
 from rookery.actor.packing import EDGE, STEP, Outcomes, Turns, pack
+from rookery.actor.player_states import choose
 from rookery.actor.rollouts.compiled import load_tree, save_tree
+from rookery.actor.rollouts.compiled_players import CompiledPlayers
+from rookery.actor.saved import LINEUP, prefixed, under
 from rookery.envs import CompiledEnvironment
 from rookery.messages.frame import Arrays
-from rookery.players.member import Member
 from rookery.worker.policies import Layout
 
 _SHORTEST_GAME = 2  # environment steps, its reset included
@@ -42,21 +45,24 @@ class CompiledTableRollout:
         steps: int,
         slots: int,
         seed: int,
+        record: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
         self.env, self.lineup, self.layouts, self.slots = env, lineup, dict(layouts), slots
+        self._record = dict(record or {})  # policy -> seats that become its rows whoever holds them
+        self._deciders = Deciders()
         self.seats = tuple(env.spec.seats)
         self.steps = steps
         self._blank, self.held = dict(blank), dict(blank)
         self.book = GameBook(self.seats, slots, lineup.members)
         self._seed = seed
-        self._carry: Any = None  # (state, seen, sitting, acted, unclaimed)
+        self._carry: Any = None  # (state, seen, sitting, acted, unclaimed, states)
         self._key = jax.random.key(seed)
         self._reset = jax.jit(self._reset_slots)
         self._stacked: tuple[int, Any] = (-1, None)
         self._compile()
 
     def _compile(self) -> None:
-        self._players = _Players(self.lineup.members, self.lineup.blocks)
+        self._players = CompiledPlayers(self.lineup.members, self.lineup.blocks)
         self._scan = jax.jit(self._play)
 
     def close(self) -> None:
@@ -71,6 +77,7 @@ class CompiledTableRollout:
         self._carry = (
             *(state, seen, jnp.asarray(sitting)),
             *(jnp.zeros(shape, bool), jnp.zeros(shape, jnp.float32)),
+            self._players.initial_states(*shape),
         )
         self.held = dict(self._blank)
         self.book.clear(slice(None))
@@ -92,13 +99,11 @@ class CompiledTableRollout:
         outcomes = Outcomes(rows["reward"], rows["ended"], np.zeros_like(rows["ended"]))
         number = admitted.version.number
         games, episodes = self.book.take()
-        experience = {}
+        steps = {}
         for policy, layout in self.layouts.items():
             turns = self._turns(policy, rows, seen, number)
-            experience[policy], self.held[policy] = pack(
-                turns, outcomes, layout, number, episodes[policy]
-            )
-        return Played(experience, games)
+            steps[policy], self.held[policy] = pack(turns, outcomes, layout, number)
+        return Played(steps, episodes, games, self._deciders.names)
 
     @property
     def _coming(self) -> int:
@@ -118,13 +123,15 @@ class CompiledTableRollout:
 
     def _play(self, arrays: Any, frozen: Any, carry: Any, coming: Any, key: Any) -> Any:
         slots = jnp.arange(self.slots)
+        first_states = self._players.initial_states(self.slots, len(self.seats))
 
         def one(carry: Any, key: Any) -> tuple[Any, Any]:
-            (state, seen, sitting, acted, unclaimed), episode = carry
+            (state, seen, sitting, acted, unclaimed, states), episode = carry
             act_key, step_key = jax.random.split(key)
             playing = ~(seen.terminated | seen.truncated)
             who = sitting[slots, seen.seat]
-            action, log_prob = self._players.act(arrays, frozen, who, seen, act_key)
+            own = jax.tree.map(lambda x: x[slots, seen.seat], states)
+            action, log_prob, after = self._players.act(arrays, frozen, who, seen, own, act_key)
             keys = jax.random.split(step_key, self.slots)
             state, step = jax.vmap(self.env.step)(keys, state, action)
             mover = jax.nn.one_hot(seen.seat, len(self.seats), dtype=bool) & playing[:, None]
@@ -144,11 +151,17 @@ class CompiledTableRollout:
                 "ended": jnp.broadcast_to((step.terminated | step.truncated)[:, None], acted.shape),
                 "reset": step.reset,
                 "sitting": sitting,
+                "states": own,
             }
+            states = jax.tree.map(lambda x, y: x.at[slots, seen.seat].set(y), states, after)
+            states = jax.tree.map(
+                lambda new, old: choose(jnp, step.reset, new, old), first_states, states
+            )
             fresh = step.reset[:, None]
             sitting = jnp.where(fresh, coming[slots, episode], sitting)
             acted, unclaimed = acted & ~fresh, jnp.where(fresh, 0.0, unclaimed)
-            return ((state, step, sitting, acted, unclaimed), episode + step.reset), row
+            carry = (state, step, sitting, acted, unclaimed, states)
+            return (carry, episode + step.reset), row
 
         begin = (carry, jnp.zeros(self.slots, jnp.int32))
         (carry, _), rows = jax.lax.scan(one, begin, jax.random.split(key, self.steps))
@@ -165,8 +178,12 @@ class CompiledTableRollout:
         self.lineup.began(coming[np.arange(self._coming) < begun[:, None]])
 
     def _turns(self, policy: str, rows: Any, seen: Any, number: int) -> Turns:
-        member = self._players.number(policy)
-        time, slot = np.nonzero(rows["playing"] & (rows["who"] == member))
+        member, blank = self._players.number(policy), self._blank[policy]
+        recorded = np.isin(np.arange(len(self.seats)), self._record.get(policy, ()))
+        mine = (rows["who"] == member) | recorded[rows["seat"]]
+        time, slot = np.nonzero(rows["playing"] & mine)
+        who = rows["who"][time, slot]
+        text = self._players.members[member].text
         steps = Turns(
             kind=np.full(len(time), STEP, np.int8),
             slot=slot.astype(np.int32),
@@ -174,123 +191,58 @@ class CompiledTableRollout:
             time=time.astype(np.int32),
             earlier=rows["earlier"][time, slot].astype(np.float64),
             number=np.full(len(time), number, np.int64),
-            log_prob=rows["log_prob"][time, slot],
+            log_prob=np.where(who == member, rows["log_prob"][time, slot], np.float32(np.nan)),
             action=rows["action"][time, slot],
             mask=None if rows["mask"] is None else rows["mask"][time, slot],
             observation={leaf: x[time, slot] for leaf, x in rows["observation"].items()},
+            player=self._kinds()[who],
+            state={leaf: x[time, slot] for leaf, x in rows["states"][text].items()},
         )
-        sitting = np.asarray(self._carry[2])
-        to_move = sitting[np.arange(self.slots), seen.seat] == member
+        sitting = np.asarray(self._carry[2])[np.arange(self.slots), seen.seat]
+        to_move = (sitting == member) | recorded[np.asarray(seen.seat)]
         slot = np.flatnonzero(to_move & ~(seen.terminated | seen.truncated))
-        count, blank = len(slot), self._blank[policy]
-        edges = Turns(
-            kind=np.full(count, EDGE, np.int8),
+        edges = replace(
+            blank.zeros(len(slot)),
+            kind=np.full(len(slot), EDGE, np.int8),
             slot=slot.astype(np.int32),
             seat=np.asarray(seen.seat)[slot].astype(np.int32),
-            time=np.full(count, self.steps, np.int32),
-            earlier=np.zeros(count),
-            number=np.full(count, number, np.int64),
-            log_prob=np.zeros(count, np.float32),
-            action=np.zeros((count, *blank.action.shape[1:]), blank.action.dtype),
+            time=np.full(len(slot), self.steps, np.int32),
+            number=np.full(len(slot), number, np.int64),
             mask=None if seen.mask is None else np.asarray(seen.mask)[slot],
             observation={leaf: np.asarray(x)[slot] for leaf, x in seen.observation.items()},
         )
         return Turns.join([self.held[policy], steps, edges])
 
+    def _kinds(self) -> np.ndarray:
+        """By member: the number of its kind, as far as rows are kept of it."""
+        if not self._record:
+            return np.zeros(len(self._players.members), np.uint8)
+        kinds = [self._deciders.number(m.player.kind) for m in self._players.members]
+        return np.array(kinds, np.uint8)
+
     def _blank_carry(self) -> Any:
         blank = jnp.zeros((self.slots, len(self.seats)))
         begun = (*self._reset(jax.random.key(0)), blank.astype(jnp.int32))
-        return (*begun, blank.astype(bool), blank.astype(jnp.float32))
+        states = self._players.initial_states(*blank.shape)
+        return (*begun, blank.astype(bool), blank.astype(jnp.float32), states)
 
     def save(self) -> Arrays:
-        state = {f"carry/{n}": a for n, a in save_tree(self._carry).items()}  # none before it began
+        state = prefixed("carry/", save_tree(self._carry))  # none before it began
         state["key"] = np.asarray(jax.random.key_data(self._key))
-        state |= {f"lineup/{n}": a for n, a in self.lineup.save().items()}
-        state |= {f"book/{n}": a for n, a in self.book.save().items()}
+        state |= prefixed(LINEUP, self.lineup.save()) | prefixed("book/", self.book.save())
+        state |= self._deciders.save()
         for policy, held in self.held.items():
-            state |= {f"held/{policy}/{n}": a for n, a in held.arrays().items()}
+            state |= prefixed(f"held/{policy}/", held.arrays())
         return state
 
     def restore(self, state: Arrays) -> None:
-        self.lineup.restore(_under(state, "lineup/"))
+        self.lineup.restore(under(state, LINEUP))
         if len(self._players.members) != len(self.lineup.members):
             self._compile()
-        saved = _under(state, "carry/")
+        saved = under(state, "carry/")
         self._carry = load_tree(self._blank_carry(), saved) if saved else None
         self._key = jax.random.wrap_key_data(jnp.asarray(state["key"]))
-        self.book.restore(_under(state, "book/"))
+        self.book.restore(under(state, "book/"))
+        self._deciders.restore(state)
         for policy in self.held:
-            self.held[policy] = Turns.from_arrays(_under(state, f"held/{policy}/"))
-
-
-class _Players:
-    """The members' decisions as one function of who sits where."""
-
-    def __init__(self, members: list[Member], blocks: int) -> None:
-        self.members, self.blocks = list(members), blocks
-
-    def number(self, policy: str) -> int:
-        return next(i for i, m in enumerate(self.members) if m.policy == policy)
-
-    def stack(self) -> dict[str, Any]:
-        """Per league, its snapshots' arrays with a leading axis; an empty place plays the first."""
-        stacked = {}
-        for text in dict.fromkeys(m.text for m in self.members if m.text.startswith("league:")):
-            found = [m.arrays for m in self.members if m.text == text]
-            filled = [arrays or next(a for a in found if a) for arrays in found]
-            stacked[text] = {n: jnp.stack([a[n] for a in filled]) for n in filled[0]}
-        return stacked
-
-    def act(self, arrays: Any, frozen: Any, who: Any, seen: Any, key: Any) -> tuple[Any, Any]:
-        """(slots,) actions and log-probabilities, each of the member that is to act there."""
-        action: Any = None
-        log_prob: Any = None
-        number = 0
-        while number < len(self.members):
-            member = self.members[number]
-            player: Any = member.player
-            key, own = jax.random.split(key)
-            if member.text.startswith("league:"):
-                count = sum(m.text == member.text for m in self.members)
-
-                chosen = self._league(player, frozen[member.text], count, who - number, seen, own)
-                mine = (who >= number) & (who < number + count)
-            else:
-                count = 1
-                weights = arrays[member.policy] if member.policy else member.arrays
-                found = player.act(weights, seen.observation, seen.mask, {}, own)
-                chosen, mine = [found.to_environment, found.log_prob], who == number
-            if action is None:
-                action, log_prob = chosen
-            else:
-                action = jnp.where(mine, chosen[0], action)
-                log_prob = jnp.where(mine, chosen[1], log_prob)
-            number += count
-        return action, log_prob
-
-    def _league(
-        self, player: Any, weights: Any, count: int, place: Any, seen: Any, key: Any
-    ) -> list[Any]:
-        """What the snapshot in each slot's place decides, asking only those of the slot's block."""
-        blocks, each = self.blocks, count // self.blocks
-
-        def apart(x: Any) -> Any:  # (slots, ...) -> (blocks, slots of it, ...)
-            return x.reshape(-1, blocks, *x.shape[1:]).swapaxes(0, 1)
-
-        def play(weights: Any, observation: Any, mask: Any, key: Any) -> Any:
-            found = player.act(weights, observation, mask, {}, key)
-            return found.to_environment, found.log_prob
-
-        seen_apart = jax.tree.map(apart, (seen.observation, seen.mask))
-        weights = jax.tree.map(lambda x: x.reshape(blocks, each, *x.shape[1:]), weights)
-        keys = jax.random.split(key, (blocks, each))
-        of_block: Any = jax.vmap(play, in_axes=(0, None, None, 0))
-        all_blocks: Any = jax.vmap(of_block)
-        every = all_blocks(weights, *seen_apart, keys)  # (blocks, each, slots of it)
-        own = apart(place % each)  # where the place is this league's
-        chosen = [jnp.take_along_axis(x, own[:, None], axis=1)[:, 0] for x in every]
-        return [x.swapaxes(0, 1).reshape(-1) for x in chosen]
-
-
-def _under(state: Arrays, prefix: str) -> Arrays:
-    return {n.removeprefix(prefix): a for n, a in state.items() if n.startswith(prefix)}
+            self.held[policy] = Turns.from_arrays(under(state, f"held/{policy}/"))

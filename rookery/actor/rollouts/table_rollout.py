@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from rookery.actor.experience import Played
 from rookery.actor.lineup import ROUND_STEPS
-from rookery.actor.loop import Admitted
+from rookery.actor.loop import Admitted, Played
 from rookery.actor.packing import EDGE, FINAL, STEP, Outcomes, Turns, pack
-from rookery.actor.rollouts.table import Moved, Table
+from rookery.actor.rollouts.table import Decided, Moved, Table
+from rookery.actor.saved import LINEUP, from_json_array, json_array, prefixed, under
 from rookery.messages.frame import Arrays
 from rookery.players.factory import close_members
 from rookery.worker.policies import Layout
@@ -62,12 +62,12 @@ class TableRollout:
             np.stack([m.truncated for m in moves]),
         )
         games, episodes = table.book.take()
-        experience = {}
+        steps = {}
         for policy, layout in self.layouts.items():
-            experience[policy], self.held[policy] = pack(
-                Turns.join(turns[policy]), outcomes, layout, number, episodes[policy]
+            steps[policy], self.held[policy] = pack(
+                Turns.join(turns[policy]), outcomes, layout, number
             )
-        return Played(experience, games)
+        return Played(steps, episodes, games, table.deciders.names)
 
     def _full(self, moves: list[Moved]) -> bool:
         """Whether another step might not fit; truncated games in turns take a row for each seat."""
@@ -80,101 +80,83 @@ class TableRollout:
         return bool(len(moves) + resets * (len(self.table.seats) - 1) >= limit)
 
     def _turns(self, policy: str, moved: Moved, time: int, number: int) -> list[Turns]:
-        found = []
-        if policy in moved.decided:
-            rows, observation, mask, decision = moved.decided[policy]
-            found.append(
-                _turns(
-                    self._blank[policy],
-                    STEP,
-                    rows,
-                    time,
-                    number,
-                    observation,
-                    mask,
-                    earlier=moved.earlier[rows[:, 0], rows[:, 1]],
-                    log_prob=decision.log_prob,
-                    action=decision.action,
-                )
-            )
+        found = [
+            _steps(self._blank[policy], decided, moved.earlier, time, number)
+            for decided in moved.decided.get(policy, ())
+        ]
         if moved.truncated.any():
-            mine = np.array([m.policy == policy for m in self.table.lineup.members])
-            final = np.argwhere((moved.truncated & moved.acted & mine[moved.sitting]).T)[:, ::-1]
-            if len(final):
-                seen, mask = self.table.seen(final)
-                found.append(_turns(self._blank[policy], FINAL, final, time, number, seen, mask))
+            mine = self.table.held_by(policy, moved.sitting)
+            found += self._shown(policy, FINAL, moved.truncated & moved.acted & mine, time, number)
         return found
 
     def _edges(self, policy: str, time: int, number: int) -> list[Turns]:
-        mine = np.array([m.policy == policy for m in self.table.lineup.members])
-        rows = np.argwhere((self.table.turn & mine[self.table.sitting]).T)[:, ::-1]
+        mine = self.table.held_by(policy, self.table.sitting)
+        return self._shown(policy, EDGE, self.table.turn & mine, time, number)
+
+    def _shown(
+        self, policy: str, kind: int, where: np.ndarray, time: int, number: int
+    ) -> list[Turns]:
+        """Turns that only show what is seen at these (slots, seats)."""
+        rows = np.argwhere(where.T)[:, ::-1]
         if not len(rows):
             return []
         observation, mask = self.table.seen(rows)
-        return [_turns(self._blank[policy], EDGE, rows, time, number, observation, mask)]
+        blank = self._blank[policy].zeros(len(rows))
+        at = _placed(kind, rows, time, number)
+        return [replace(blank, **at, observation=observation, mask=mask)]
 
     def save(self) -> Arrays:
         """All of it; without the environment where that can't be saved: then `restart` follows."""
         table = self.table
-        state: Arrays = {"rng": _json_array(table.rng.bit_generator.state)}
-        state |= {f"lineup/{n}": a for n, a in table.lineup.save().items()}
+        state: Arrays = {"rng": json_array(table.rng.bit_generator.state)}
+        state |= prefixed(LINEUP, table.lineup.save())
         if self.can_save and len(table.sitting):
-            state |= {f"env/{n}": a for n, a in table.env.save().items()}
-            state |= {f"book/{n}": a for n, a in table.book.save().items()}
+            state |= prefixed("env/", table.env.save()) | prefixed("book/", table.book.save())
             state["sitting"], state["acted"] = table.sitting.copy(), table.acted.copy()
             state["unclaimed"] = table.unclaimed.copy()
+            state |= prefixed("states/", table.states.save()) | table.deciders.save()
             for policy, held in self.held.items():
-                state |= {f"held/{policy}/{n}": a for n, a in held.arrays().items()}
+                state |= prefixed(f"held/{policy}/", held.arrays())
         return state
 
     def restore(self, state: Arrays) -> None:
         table = self.table
-        table.rng.bit_generator.state = json.loads(state["rng"].tobytes())
-        table.lineup.restore(_under(state, "lineup/"))
+        table.rng.bit_generator.state = from_json_array(state["rng"])
+        table.lineup.restore(under(state, LINEUP))
         if self.can_save and "sitting" in state:
-            table.views = table.env.restore(_under(state, "env/"))
-            table.book.restore(_under(state, "book/"))
+            table.views = table.env.restore(under(state, "env/"))
+            table.book.restore(under(state, "book/"))
             table.sit(np.array(state["sitting"]))
             table.acted = np.array(state["acted"])
             table.unclaimed = np.array(state["unclaimed"])
+            table.states.restore(under(state, "states/"))
+            table.deciders.restore(state)
             for policy in self.held:
-                self.held[policy] = Turns.from_arrays(_under(state, f"held/{policy}/"))
+                self.held[policy] = Turns.from_arrays(under(state, f"held/{policy}/"))
 
 
-def _turns(
-    blank: Turns,
-    kind: int,
-    rows: np.ndarray,
-    time: int,
-    number: int,
-    observation: Arrays,
-    mask: np.ndarray | None,
-    earlier: np.ndarray | None = None,
-    log_prob: Any = None,
-    action: Any = None,
-) -> Turns:
-    count = len(rows)
+def _steps(blank: Turns, decided: Decided, earlier: np.ndarray, time: int, number: int) -> Turns:
+    rows, state = decided.rows, decided.state
+    if blank.state and not state:  # another decided, and has none
+        state = blank.zeros(len(rows)).state
     return Turns(
-        kind=np.full(count, kind, np.int8),
-        slot=rows[:, 0].astype(np.int32),
-        seat=rows[:, 1].astype(np.int32),
-        time=np.full(count, time, np.int32),
-        earlier=np.zeros(count) if earlier is None else earlier,
-        number=np.full(count, number, np.int64),
-        log_prob=np.zeros(count, np.float32) if log_prob is None else log_prob,
-        action=(
-            np.zeros((count, *blank.action.shape[1:]), blank.action.dtype)
-            if action is None
-            else action
-        ),
-        mask=mask,
-        observation=observation,
+        **_placed(STEP, rows, time, number),
+        earlier=earlier[rows[:, 0], rows[:, 1]],
+        log_prob=decided.log_prob,
+        action=decided.action,
+        mask=decided.mask,
+        observation=decided.observation,
+        player=decided.player,
+        state=state,
     )
 
 
-def _json_array(value: Any) -> np.ndarray:
-    return np.frombuffer(json.dumps(value).encode(), np.uint8)
-
-
-def _under(state: Arrays, prefix: str) -> Arrays:
-    return {n.removeprefix(prefix): a for n, a in state.items() if n.startswith(prefix)}
+def _placed(kind: int, rows: np.ndarray, time: int, number: int) -> dict[str, Any]:
+    """Which turns these (slot, seat) rows are."""
+    return {
+        "kind": np.full(len(rows), kind, np.int8),
+        "slot": rows[:, 0].astype(np.int32),
+        "seat": rows[:, 1].astype(np.int32),
+        "time": np.full(len(rows), time, np.int32),
+        "number": np.full(len(rows), number, np.int64),
+    }

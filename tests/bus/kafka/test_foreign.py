@@ -23,10 +23,13 @@ from rookery.bus.memory import MemoryBus
 from rookery.cli.text import show_text
 from rookery.control.diagnosis import why
 from rookery.learner.credits import CreditBook
-from rookery.learner.inbox import Branch, Inbox
+from rookery.learner.generations import Branch
+from rookery.learner.inbox import Inbox
 from rookery.learner.ledger import Ledger
+from rookery.learner.walk_ins import WalkIns
 from rookery.messages import COMMANDS, EXPERIENCES, SCHEMA, StopRun, WeightsVersion, encode_json
 from rookery.messages.fragment import Fragment, FragmentHeader, encode_fragment
+from rookery.messages.steps import Steps
 
 if TYPE_CHECKING:
     from tests.conftest import Cli, Started
@@ -55,8 +58,7 @@ def fragment() -> bytes:
     flags = np.zeros((steps, lanes), bool)
     numbers = np.zeros((steps, lanes), np.float32)
     zeros = np.zeros((steps, lanes), np.uint8)
-    made = Fragment(
-        header,
+    made = Steps(
         {"": np.zeros((steps + 1, lanes, 4), np.float32)},
         np.zeros((steps, lanes), np.int32),
         numbers,
@@ -68,7 +70,7 @@ def fragment() -> bytes:
         zeros,
         zeros,
     )
-    return encode_fragment(made)
+    return encode_fragment(Fragment(header, made))
 
 
 def newer(kind: str) -> bytes:
@@ -154,7 +156,7 @@ def sender_to(cli: Cli, cluster: Cluster, topic: str) -> Callable[..., int]:
 )
 def test_the_learner_skips_and_counts(each: Foreign, caplog: pytest.LogCaptureFixture) -> None:
     bus, ledger = MemoryBus(), Ledger()
-    inbox = Inbox(bus, CreditBook(1, 1), ledger, Branch({1: 0}), EARLIEST, [], 0.0, False)
+    inbox = Inbox(bus, CreditBook(1, 1), ledger, Branch({1: 0}), EARLIEST, [], 0.0, WalkIns())
     headers = {name: (value or b"").decode() for name, value in each.headers.items()}
     (offset,) = bus.publish([Outgoing(EXPERIENCES, each.payload, "stranger", headers)])
     inbox.receive(0)
