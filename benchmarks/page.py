@@ -39,7 +39,7 @@ from playwright.sync_api import sync_playwright
 
 from rookery.bus import Outgoing
 from rookery.config.reading import build
-from rookery.control.check import look
+from rookery.control.check import check_config
 from rookery.control.home import Home
 from rookery.control.run_state import STOPPED
 from rookery.messages import METRICS_TRAINING, LedgerSummary, TrainingMetrics, encode_json
@@ -142,7 +142,7 @@ def make_long_run(home_path: Path, points: int) -> tuple[str, int, int]:
     """A finished CartPole run with so many points on its bus; returns it, reports and metrics."""
     home = Home(home_path)
     config = build({"environment": {"id": "CartPole-v1"}})
-    run = home.create(config, look(home, config), author="benchmark")
+    run = home.create(config, check_config(home, config), author="benchmark")
     metrics = len(report(run, 0).values) + 8  # of every run: as the page has them
     reports = math.ceil(points / metrics)
     with contextlib.closing(home.open_run_bus(run, config)) as bus:

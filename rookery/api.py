@@ -124,9 +124,9 @@ class Run:
 
     @property
     def status(self) -> str:
-        from rookery.control.queries import status_of
+        from rookery.control.queries import status_now
 
-        return status_of(self._home, self._home.state(self.id))
+        return status_now(self._home.state(self.id), self._home.is_owned(self.id))
 
     @property
     def env_steps(self) -> int:
@@ -139,7 +139,7 @@ class Run:
 
     def show(self) -> dict[str, Any]:
         """What `rookery runs show --json` prints."""
-        from rookery.control.queries import show
+        from rookery.control.details import show
 
         return show(self._home, self.id)
 
@@ -214,7 +214,7 @@ def _carry(
 ) -> Run:
     from rookery.cli.progress import Progress
     from rookery.control.carry import carry
-    from rookery.control.queries import train_result
+    from rookery.control.queries import result_here
 
     began = time.time()
     if quiet:
@@ -224,7 +224,7 @@ def _carry(
         with progress:
             state = carry(home, run, progress, standby, seat_function)
         if state is not None:
-            progress.summary(train_result(home, state, began))
+            progress.summary(result_here(home, state, began))
     if state is not None and state.status == "failed":
         raise RookeryError(f"run {run} failed: {state.reason}")
     return Run(home, run)

@@ -31,6 +31,8 @@ from rookery.worker.xla import prepare_xla
 
 if TYPE_CHECKING:
     from rookery.bus import Bus
+    from rookery.control.home import Home
+    from rookery.messages import TrainingMetrics
     from tools.kafka.broker import Cluster
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -90,6 +92,28 @@ def wait_until(condition: Callable[[], Any], what: str, timeout: float = 120.0) 
     return found
 
 
+def training_history(home: Home, run: str) -> Iterator[TrainingMetrics]:
+    """All training metrics that are kept, without stretches that a later life did over."""
+    from rookery.bus import EARLIEST
+    from rookery.messages import METRICS_TRAINING, TrainingMetrics, decode_or_none
+
+    bus = home.read_run_bus(home.state(run))
+    if bus is None:
+        return
+    kept: list[TrainingMetrics] = []
+    subscription = bus.subscribe(METRICS_TRAINING, EARLIEST)
+    while records := subscription.poll(0.0, limit=4096):
+        for record in records:
+            metrics = decode_or_none(record.payload, TrainingMetrics)
+            if metrics is None:
+                continue
+            while kept and kept[-1].updates > metrics.updates:
+                kept.pop()
+            kept.append(metrics)
+    bus.close()
+    yield from kept
+
+
 class Finished(NamedTuple):
     """A command that has ended."""
 
@@ -147,7 +171,7 @@ class Started:
 
     def show(self) -> dict[str, Any]:
         """What `runs show --json` prints, read in this process."""
-        from rookery.control.queries import show
+        from rookery.control.details import show
 
         return show(self.cli.home, self.run)
 

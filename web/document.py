@@ -11,12 +11,12 @@ import json
 from pathlib import Path
 from typing import Any, cast
 
+from rookery.control.tokens import TokenStore
 from rookery.server.app import build_api
 from rookery.server.control_plane import ControlPlane
 from rookery.server.http.openapi import document
 from rookery.server.http.request_metrics import HttpMeter
 from rookery.server.security.tickets import Tickets
-from rookery.server.security.tokens import TokenStore
 
 FILE = Path(__file__).parent / "openapi.json"
 

@@ -6,7 +6,8 @@ import argparse
 import json
 from typing import Any
 
-from rookery.cli.verbs import OK, print_table
+from rookery.cli.exits import OK
+from rookery.cli.text import print_table
 
 
 def topics(arguments: argparse.Namespace, began: float) -> int:

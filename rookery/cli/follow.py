@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rookery.control.queries import trained_so_far
+from rookery.control.queries import train_result
 from rookery.control.run_state import RunState, apply
 from rookery.messages import Event as LogEvent
 from rookery.messages import TrainingMetrics
@@ -16,6 +16,7 @@ from rookery.messages import TrainingMetrics
 if TYPE_CHECKING:
     from rookery.cli.progress import Progress
     from rookery.client import Event, RemoteRun
+    from rookery.client.local import LocalRun
     from rookery.control.models import RunDetail
 
 TICK_S = 0.1
@@ -27,7 +28,7 @@ GOING = ("created", "queued", "running", "paused", "interrupted")  # and not end
 class FollowedRun:
     """What a terminal knows of a run that is carried elsewhere."""
 
-    def __init__(self, run: RemoteRun) -> None:
+    def __init__(self, run: RemoteRun | LocalRun) -> None:
         self.run = run
         self.metrics: TrainingMetrics | None = None
         self.seats: int | None = None  # how many the environment has
@@ -56,16 +57,7 @@ class FollowedRun:
 
     def result(self, began: float) -> dict[str, Any]:
         """The JSON object of `rookery train`."""
-        detail = self.run.detail()
-        return {
-            "run": detail.run,
-            "status": detail.status,
-            "reason": detail.reason,
-            "env_steps": detail.env_steps,
-            "wall_s": round(time.time() - began, 3),
-            "seats": self.seats,
-            **trained_so_far(self.metrics),
-        }
+        return train_result(self.run.detail(), self.seats, self.metrics, began)
 
     def _log(self) -> Iterator[Any]:
         """What happened before we began to watch."""

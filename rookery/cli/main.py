@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from rookery.cli import verbs
+from rookery.cli import exits
 from rookery.cli.parser import Verb, all_commands
 from rookery.errors import (
     DamagedCheckpoint,
@@ -31,17 +31,17 @@ def run(argv: Sequence[str], began: float) -> int:
         return verb(arguments, began)
     except (InputError, DamagedCheckpoint) as error:
         print(f"rookery: {error}", file=sys.stderr)
-        return verbs.BAD_INPUT
+        return exits.BAD_INPUT
     except RookeryError as error:
         print(f"rookery: {error}", file=sys.stderr)
         if isinstance(error, EnvironmentFailed):
             print(error.user_traceback.rstrip(), file=sys.stderr)
-        return verbs.FAILED
+        return exits.FAILED
     except BrokenPipeError:
         sys.stderr.close()
-        return verbs.OK
+        return exits.OK
     except KeyboardInterrupt:
-        return verbs.INTERRUPTED
+        return exits.INTERRUPTED
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -53,7 +53,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     arguments, unknown = commands.parser.parse_known_args(argv)
     if not hasattr(arguments, "verb"):
         commands.parser.print_help()
-        raise SystemExit(verbs.OK)
+        raise SystemExit(exits.OK)
     if unknown:
         near = nearest_names(unknown[0].partition("=")[0], sorted(commands.options), 1)
         hint = f"; did you mean {near[0]}?" if near else ""
@@ -67,11 +67,9 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _note_server(arguments: argparse.Namespace) -> None:
-    """A verb that is to go through a server is another one."""
-    if hasattr(arguments, "remote"):
+    """Where a verb that may go through a server goes."""
+    if arguments.takes_server:
         arguments.server = getattr(arguments, "server", os.environ.get("ROOKERY_SERVER"))
-        if arguments.server:
-            arguments.verb = arguments.remote
 
 
 def _note_bus(uri: str | None, file: str | None) -> None:

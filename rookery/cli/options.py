@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from rookery.config.kinds import ALGORITHMS
 from rookery.errors import InputError
+
+if TYPE_CHECKING:
+    from rookery.client import AnyClient
 
 SCOPES = ("read", "operate", "admin")
 
@@ -37,6 +40,13 @@ def add_server(parser: argparse.ArgumentParser) -> None:
         default=argparse.SUPPRESS,
         help="through this server, not in this home; default: $ROOKERY_SERVER",
     )
+
+
+def client_of(arguments: argparse.Namespace) -> AnyClient:
+    """Of the server that was named, or of this home."""
+    from rookery.client import open_client
+
+    return open_client(arguments.server)
 
 
 def add_change(parser: argparse.ArgumentParser) -> None:

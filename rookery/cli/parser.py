@@ -1,4 +1,4 @@
-"""Every verb with its arguments, and what carries it out: here, and at a server."""
+"""Every verb with its arguments, and what carries it out."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from rookery.cli import bus as verbs_bus
-from rookery.cli import remote as verbs_remote
-from rookery.cli import steer as verbs_control
-from rookery.cli import verbs
+from rookery.cli import bus, catalogue, config, evaluate, processes, runs, steer, tokens, train
 from rookery.cli.options import (
     SCOPES,
     Parser,
@@ -76,17 +73,17 @@ class Commands:
         name: str,
         function: Verb,
         help_text: str,
-        remote: Verb | None = None,
+        server: bool = False,
         run: bool = False,
         listed: bool = True,
     ) -> argparse.ArgumentParser:
-        """`remote`: what carries it out at a server; `run`: whether it takes a RUN."""
+        """`server`: whether it may go through one; `run`: whether it takes a RUN."""
         shown: dict[str, Any] = {"help": help_text} if listed else {}
         parser = self._verbs.add_parser(name, description=help_text, **shown)
         if not listed:
             self.hidden.append(name)
         parser.set_defaults(name=name)
-        return _filled(parser, function, remote, run)
+        return _filled(parser, function, server, run)
 
     def group(self, parser: argparse.ArgumentParser, metavar: str) -> VerbGroup:
         """Second words of a verb."""
@@ -106,20 +103,19 @@ class VerbGroup:
         name: str,
         function: Verb,
         help_text: str,
-        remote: Verb | None = None,
+        server: bool = False,
         run: bool = False,
     ) -> argparse.ArgumentParser:
         parser = self._below.add_parser(name, help=help_text, description=help_text)
-        return _filled(parser, function, remote, run)
+        return _filled(parser, function, server, run)
 
 
 def _filled(
-    parser: argparse.ArgumentParser, function: Verb, remote: Verb | None, run: bool
+    parser: argparse.ArgumentParser, function: Verb, server: bool, run: bool
 ) -> argparse.ArgumentParser:
-    parser.set_defaults(verb=function)
+    parser.set_defaults(verb=function, takes_server=server)
     add_common(parser)
-    if remote is not None:
-        parser.set_defaults(remote=remote)
+    if server:
         add_server(parser)
     if run:
         parser.add_argument("run", metavar="RUN")
@@ -140,11 +136,11 @@ def all_commands() -> Commands:
 
 def _training(commands: Commands) -> None:
     text = "train a policy, from nothing or from a config file"
-    add_config(commands.verb("train", verbs.train, text, verbs_remote.train))
+    add_config(commands.verb("train", train.train, text, server=True))
     text = "go on with a run from its newest checkpoint"
-    add_change(commands.verb("resume", verbs_control.resume, text, verbs_remote.steer, run=True))
+    add_change(commands.verb("resume", train.resume, text, server=True, run=True))
     text = "train a new run on what another one has recorded"
-    replay = commands.verb("replay", verbs.replay, text, run=True)
+    replay = commands.verb("replay", train.replay, text, run=True)
     replay.add_argument("--into", required=True, metavar="NEW", help="name of the new run")
     replay.add_argument("--from-offset", default="", metavar="N[,N]", help="in `experiences`")
     replay.add_argument("--passes", type=positive, default=1, metavar="N", help="over the log")
@@ -154,72 +150,68 @@ def _training(commands: Commands) -> None:
 def _steering(commands: Commands) -> None:
     """Changing runs that others carry."""
     text = "create a run and start it, carried by a server"
-    submit = commands.verb("submit", verbs_control.submit, text, verbs_remote.submit)
+    submit = commands.verb("submit", steer.submit, text, server=True)
     add_config(submit)
     submit.add_argument("--no-start", action="store_true", help="only create it")
     add_change(submit)
 
-    def steer(name: str, help_text: str) -> argparse.ArgumentParser:
-        found = commands.verb(name, verbs_control.steer, help_text, verbs_remote.steer, run=True)
+    def change(name: str, help_text: str) -> argparse.ArgumentParser:
+        found = commands.verb(name, steer.steer, help_text, server=True, run=True)
         add_change(found)
         return found
 
-    steer("start", "start a run, carried by a server")
-    steer("pause", "hold a run; its workers stay in memory")
-    steer("stop", "stop a run after a checkpoint")
-    scale = steer("scale", "change how many actors play, or take the learner away")
+    change("start", "start a run, carried by a server")
+    change("pause", "hold a run; its workers stay in memory")
+    change("stop", "stop a run after a checkpoint")
+    scale = change("scale", "change how many actors play, or take the learner away")
     scale.add_argument("--actors", type=integer, metavar="N", help="actor processes")
     scale.add_argument("--learner", type=integer, metavar="0|1", choices=(0, 1))
-    change = steer("set", "change hyperparameters while a run goes on")
-    change.add_argument("values", metavar="KEY=VALUE", nargs="+")
-    steer("checkpoint", "save a checkpoint of a run now")
+    values = change("set", "change hyperparameters while a run goes on")
+    values.add_argument("values", metavar="KEY=VALUE", nargs="+")
+    change("checkpoint", "save a checkpoint of a run now")
     text = "seat other players in a run, from the next episode on"
-    seats = commands.verb("seats", verbs_control.seats, text, verbs_remote.seats, run=True)
+    seats = commands.verb("seats", steer.seats, text, server=True, run=True)
     seats.add_argument("seats", metavar="SEAT=PLAYER", nargs="+")
     add_change(seats)
     text = "who changed what, why, and what became of it"
-    audit = commands.verb("audit", verbs_control.audit, text, verbs_remote.audit)
+    audit = commands.verb("audit", runs.audit, text, server=True)
     audit.add_argument("run", metavar="RUN", nargs="?", help="default: all")
     audit.add_argument("-n", dest="count", type=positive, default=50, metavar="N", help="newest")
 
 
 def _serving(commands: Commands) -> None:
     text = "carry the runs of this home, and answer over HTTP: REST, a stream, MCP"
-    serve = commands.verb("serve", verbs_control.serve, text)
+    serve = commands.verb("serve", processes.serve, text)
     serve.add_argument("--host", metavar="ADDRESS", help="to listen on; default: 127.0.0.1")
     serve.add_argument("--port", type=integer, metavar="N", help="0: any; default: 7860")
     serve.add_argument("--cpus", type=positive, metavar="N", help="that all runs share")
     serve.add_argument(
         "--insecure-bind", action="store_true", help="listen beyond this machine without TLS"
     )
-    mcp = commands.verb("mcp", verbs_control.mcp, "serve MCP over standard input and output")
+    mcp = commands.verb("mcp", processes.mcp, "serve MCP over standard input and output")
     mcp.add_argument("--scope", choices=SCOPES, default="operate", help="default: operate")
     text = "let others in to a server, or no more"
-    tokens = commands.verb("tokens", verbs_control.tokens_list, text, verbs_remote.tokens_list)
-    group = commands.group(tokens, "create|list|revoke")
-    create = group.verb(
-        "create", verbs_control.tokens_create, "make a token", verbs_remote.tokens_create
-    )
+    family = commands.verb("tokens", tokens.tokens_list, text, server=True)
+    group = commands.group(family, "create|list|revoke")
+    create = group.verb("create", tokens.tokens_create, "make a token", server=True)
     create.add_argument("--scope", choices=SCOPES, required=True)
     create.add_argument("--ttl", metavar="TIME", help="30m, 8h, 7d; default: until revoked")
     create.add_argument("--label", default="", metavar="TEXT", help="whose, or what for")
-    group.verb("list", verbs_control.tokens_list, "every token", verbs_remote.tokens_list)
-    revoke = group.verb(
-        "revoke", verbs_control.tokens_revoke, "let it in no more", verbs_remote.tokens_revoke
-    )
+    group.verb("list", tokens.tokens_list, "every token", server=True)
+    revoke = group.verb("revoke", tokens.tokens_revoke, "let it in no more", server=True)
     revoke.add_argument("id", metavar="ID")
 
 
 def _playing(commands: Commands) -> None:
     text = "play fresh episodes with a run's newest checkpoint"
-    evaluate = commands.verb("eval", verbs.evaluate, text, verbs_remote.evaluate, run=True)
-    evaluate.add_argument("--episodes", type=positive, default=100)
-    evaluate.add_argument("--seed", type=int, default=0, help="of the evaluation, not of the run")
-    evaluate.add_argument(
+    episodes = commands.verb("eval", evaluate.evaluate, text, server=True, run=True)
+    episodes.add_argument("--episodes", type=positive, default=100)
+    episodes.add_argument("--seed", type=int, default=0, help="of the evaluation, not of the run")
+    episodes.add_argument(
         "--player", default="policy", help="policy (default) or script:random, as a baseline"
     )
     text = "let two players meet, both ways round"
-    match = commands.verb("match", verbs.match, text, verbs_remote.match)
+    match = commands.verb("match", evaluate.match, text, server=True)
     match.add_argument("environment", metavar="ENVIRONMENT")
     for side in ("a", "b"):
         match.add_argument(side, metavar=side.upper(), help="RUN, RUN@340, script:random ...")
@@ -229,54 +221,53 @@ def _playing(commands: Commands) -> None:
         "--sampled", action="store_true", help="runs play by chance, not their likeliest action"
     )
     text = "ratings of everyone who played in a run's league"
-    ladder = commands.verb("ladder", verbs.ladder, text, run=True)
+    ladder = commands.verb("ladder", evaluate.ladder, text, run=True)
     ladder.add_argument("--payoff", action="store_true", help="also who beats whom")
 
 
 def _looking(commands: Commands) -> None:
     text = "list, show or delete runs"
-    runs = commands.verb("runs", verbs.runs_list, text, verbs_remote.runs_list)
-    group = commands.group(runs, "list|show|delete")
-    group.verb("list", verbs.runs_list, "every run with its state", verbs_remote.runs_list)
+    family = commands.verb("runs", runs.runs_list, text, server=True)
+    group = commands.group(family, "list|show|delete")
+    group.verb("list", runs.runs_list, "every run with its state", server=True)
     text = "one run: state, workers, balance, checkpoints"
-    group.verb("show", verbs.runs_show, text, verbs_remote.runs_show, run=True)
+    group.verb("show", runs.runs_show, text, server=True, run=True)
     text = "remove a run that does not run"
-    delete = verbs_control.runs_delete
-    add_change(group.verb("delete", delete, text, verbs_remote.runs_delete, run=True))
+    add_change(group.verb("delete", runs.runs_delete, text, server=True, run=True))
     text = "name the component that is stuck, and its last error"
-    commands.verb("why", verbs.why, text, verbs_remote.why, run=True)
-    plot = commands.verb("plot", verbs.plot, "draw learning curves as a PNG")
+    commands.verb("why", runs.why, text, server=True, run=True)
+    plot = commands.verb("plot", runs.plot, "draw learning curves as a PNG")
     plot.add_argument("runs", metavar="RUN", nargs="+")
     plot.add_argument("--out", default="curve.png")
     plot.add_argument("--metric", default="mean_return_100")
     text = "look at the topics that workers talk over"
-    bus = commands.verb("bus", verbs_bus.topics, text)
-    bus.set_defaults(run="last")
-    group = commands.group(bus, "topics|tail|lag")
+    family = commands.verb("bus", bus.topics, text)
+    family.set_defaults(run="last")
+    group = commands.group(family, "topics|tail|lag")
     text = "every topic: what it keeps, who writes and who reads it"
-    topics = group.verb("topics", verbs_bus.topics, text)
+    topics = group.verb("topics", bus.topics, text)
     text = "a topic's newest messages; of binary ones the headers"
-    tail = group.verb("tail", verbs_bus.tail, text)
+    tail = group.verb("tail", bus.tail, text)
     tail.add_argument("topic", metavar="TOPIC")
     tail.add_argument("-n", dest="count", type=positive, default=10, metavar="N")
     tail.add_argument("--follow", action="store_true", help="go on with what comes")
     text = "how far the learner is behind the end of `experiences`"
-    lag = group.verb("lag", verbs_bus.lag, text)
+    lag = group.verb("lag", bus.lag, text)
     for parser, default in ((topics, "last"), (tail, None), (lag, "last")):
         parser.add_argument("run", metavar="RUN", nargs="?", default=default, help="default: last")
 
 
 def _naming(commands: Commands) -> None:
     """What a config can name, and what it comes to."""
-    envs = commands.verb("envs", verbs.envs, "environments that can be named")
+    envs = commands.verb("envs", catalogue.envs, "environments that can be named")
     envs.add_argument("search", nargs="?", default="")
-    commands.verb("algorithms", verbs.algorithms, "algorithms with their options")
-    commands.verb("players", verbs.players, "kinds of players with their options")
+    commands.verb("algorithms", catalogue.algorithms, "algorithms with their options")
+    commands.verb("players", catalogue.players, "kinds of players with their options")
     text = "show the config that a command line stands for"
-    config = commands.verb("config", verbs.config_show, text)
-    config.add_argument("action", choices=["show"])
-    config.add_argument("--schema", action="store_true", help="the JSON Schema instead")
-    add_config(config)
+    shown = commands.verb("config", config.config_show, text)
+    shown.add_argument("action", choices=["show"])
+    shown.add_argument("--schema", action="store_true", help="the JSON Schema instead")
+    add_config(shown)
 
 
 def _working(commands: Commands) -> None:
@@ -285,16 +276,16 @@ def _working(commands: Commands) -> None:
         ("actor", "join a run as one more actor, in the foreground"),
         ("learner", "take over as the learner of a run, in the foreground"),
     ):
-        worker = commands.verb(name, verbs.worker, help_text, run=True)
+        worker = commands.verb(name, processes.worker, help_text, run=True)
         worker.add_argument("--index", type=int, default=0, help=argparse.SUPPRESS)
         worker.add_argument("--incarnation", type=int, help=argparse.SUPPRESS)  # by a launcher
     text = "a learner that waits for its run"
-    standby = commands.verb("standby", verbs.standby, text, listed=False)
+    standby = commands.verb("standby", processes.standby, text, listed=False)
     standby.add_argument("--threads", type=int, default=1)
     text = "look at a config on standard input, for a server"
-    commands.verb("prepare", verbs.prepare, text, listed=False)
+    commands.verb("prepare", processes.prepare, text, listed=False)
     text = "play for someone who watches, by orders on standard input, for a server"
-    commands.verb("viewer", verbs.viewer, text, listed=False)
+    commands.verb("viewer", processes.viewer, text, listed=False)
     text = "an evaluation or a match, for the owner of a run"
-    job = commands.verb("job", verbs_control.job, text, run=True, listed=False)
+    job = commands.verb("job", processes.job, text, run=True, listed=False)
     job.add_argument("--command", required=True, metavar="ID")

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
-
+from rookery.control.history import History
 from rookery.control.home import Home
-from rookery.control.queries import training_history
 from rookery.errors import InputError, UnknownName
-from rookery.messages import TrainingMetrics
 
-_FIELDS = ("mean_return_100", "mean_length_100", "recent_steps_per_s", "lag_mean", "episodes")
 _LABELS = {"mean_return_100": "return, mean of the last 100 episodes"}
 
 
@@ -26,7 +20,7 @@ def plot(home: Home, runs: list[str], metric: str, out: str) -> dict[str, int]:
     axes = figure.add_subplot()
     points = {}
     for run in runs:
-        steps, values = _series(list(training_history(home, run)), run, metric)
+        steps, values = _series(home, run, metric)
         config = home.config(home.state(run))
         label = f"{config.environment.id}, {config.algorithm.kind}, seed {config.seed} ({run})"
         axes.plot(steps, values, label=label, linewidth=1.6)
@@ -44,17 +38,15 @@ def plot(home: Home, runs: list[str], metric: str, out: str) -> dict[str, int]:
     return points
 
 
-def _series(history: list[TrainingMetrics], run: str, metric: str) -> tuple[list[int], list[float]]:
-    if not history:
+def _series(home: Home, run: str, metric: str) -> tuple[list[int], list[float]]:
+    history = History(home)
+    found = history.metrics(run, (), 1, None, None)
+    if not found.points:
         raise InputError(f"run {run} has no metrics to plot yet")
-    known = [*_FIELDS, *dict.fromkeys(name for record in history for name in record.values)]
-    if metric not in known:
-        raise UnknownName("metric", metric, known, f"Known: {', '.join(known)}.")
-    pairs = []
-    for record in history:
-        flat: dict[str, Any] = {**msgspec.structs.asdict(record), **record.values}
-        if flat.get(metric) is not None:
-            pairs.append((record.env_steps, float(flat[metric])))
+    if metric not in found.names:
+        raise UnknownName("metric", metric, found.names, f"Known: {', '.join(found.names)}.")
+    (series,) = history.metrics(run, [metric], found.points, None, None).series
+    pairs = [(s, v) for s, v in zip(series.steps, series.value, strict=True) if v is not None]
     return [steps for steps, _ in pairs], [value for _, value in pairs]
 
 

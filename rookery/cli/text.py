@@ -1,13 +1,83 @@
-"""What verbs print of what they found: plain text for people."""
+"""What verbs print of what they found: plain text for people, or one JSON object."""
 
 from __future__ import annotations
 
-from typing import Any
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from rookery.control.diagnosis import damaged_text
+from rookery.cli.exits import BAD_INPUT, OK
+from rookery.errors import Rejected
+
+if TYPE_CHECKING:
+    from rookery.control.models import Answer, AuditEntry, NewToken, TokenView
+
+
+def print_table(rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip())
+
+
+def safe(data: Any) -> Any:
+    """Plain data without characters that steer a terminal: others wrote it."""
+    if isinstance(data, str):
+        return "".join(c for c in data if c.isprintable() or c in "\n\t")
+    if isinstance(data, dict):
+        return {safe(key): safe(value) for key, value in data.items()}
+    return [safe(item) for item in data] if isinstance(data, list | tuple) else data
+
+
+def server_shown(url: str) -> str:
+    """Without the token that it may carry."""
+    return url.partition("#")[0].rstrip("/")
+
+
+def _short(text: str) -> str:
+    from rookery.client.http import one_line
+
+    line = one_line(text)
+    return line if len(line) <= 100 else f"{line[:97]}..."
+
+
+def _when(time_s: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_s))
+
+
+# --- runs ----------------------------------------------------------------------------------------
+
+
+def print_runs(rows: Sequence[dict[str, Any]], as_json: bool) -> int:
+    if as_json:
+        print(json.dumps({"runs": rows}))
+        return OK
+    if not rows:
+        print("no runs yet: rookery train CartPole-v1 --until-return 475")
+        return OK
+    print_table(
+        [("RUN", "ENVIRONMENT", "ALGORITHM", "STATUS", "STEPS", "RETURN", "CREATED")]
+        + [
+            (
+                row["run"],
+                row["environment"],
+                row["algorithm"],
+                row["status"],
+                f"{row['env_steps']:,}",
+                "-" if row["mean_return_100"] is None else f"{row['mean_return_100']:.1f}",
+                row["created"],
+            )
+            for row in safe(rows)
+        ]
+    )
+    return OK
 
 
 def show_text(found: dict[str, Any]) -> str:
+    from rookery.control.diagnosis import damaged_text
+
     balance_ = found["balance"]
     dropped = sum(balance_["dropped"].values())
     reasons = ", ".join(f"{why} {n:,}" for why, n in balance_["dropped"].items())
@@ -45,3 +115,128 @@ def show_text(found: dict[str, Any]) -> str:
     lines.append(f"  checkpoints {', '.join(found['checkpoints']) or 'none yet'}")
     lines.append(f"  directory  {found['directory']}")
     return "\n".join(lines)
+
+
+def print_diagnosis(found: dict[str, Any], as_json: bool) -> int:
+    if as_json:
+        print(json.dumps(found))
+        return OK
+    print(safe(found["summary"]))
+    if found["detail"]:
+        print(safe(found["detail"]).rstrip())
+    return OK
+
+
+def print_evaluation(result: dict[str, Any], run: str, player: str, as_json: bool) -> int:
+    if as_json:
+        print(json.dumps(result))
+        return OK
+    result = safe(result)
+    trained = player == "policy"
+    who = f"{run} at {result['env_steps']:,} steps" if trained else f"{player} in {run}"
+    print(f"{who}, {result['episodes']} fresh episodes")
+    for name in ("greedy", "sampled"):
+        if name in result:
+            found = result[name]
+            whose = "   mean of all seats" if "seats" in found else ""
+            print(
+                f"  {name:8} return {found['mean']:.2f} ± {found['std']:.2f}"
+                f"   length {found['length']:.1f}{whose}"
+            )
+            for seat, each in found.get("seats", {}).items():
+                print(f"    {seat:14} return {each['mean']:.2f} ± {each['std']:.2f}")
+    return OK
+
+
+# --- changes -------------------------------------------------------------------------------------
+
+
+def print_answers(arguments: argparse.Namespace, answers: Sequence[Answer]) -> int:
+    """What became of the commands; one that would be rejected is an error of one line."""
+    refused = next((a for a in answers if a.outcome == "would_reject"), None)
+    effect = "; ".join(answer.effect for answer in answers if answer.effect)
+    if arguments.json:
+        shown = refused or answers[-1].model_copy(update={"effect": effect})
+        print(json.dumps(shown.model_dump()))
+        return OK if refused is None else BAD_INPUT
+    if refused is not None:
+        raise Rejected(f"it would be rejected: {refused.why}")
+    name = answers[-1].run or "dry run"
+    if any(answer.outcome == "waiting" for answer in answers):
+        print(f"{name}: waits until somebody carries the run: {effect}")
+    elif answers[-1].outcome == "would_accept":
+        print(f"{name}: would be accepted: {effect}")
+    else:
+        print(f"{name}: {effect}")
+    return OK
+
+
+def print_deleted(arguments: argparse.Namespace, answer: Answer) -> int:
+    if answer.outcome != "accepted":
+        return print_answers(arguments, [answer])
+    done = {**answer.model_dump(), "deleted": True}
+    print(json.dumps(done) if arguments.json else f"deleted {answer.run}: {answer.effect}")
+    return OK
+
+
+def print_audit(arguments: argparse.Namespace, entries: Sequence[AuditEntry]) -> int:
+    newest = entries[-arguments.count :]
+    if arguments.json:
+        print(json.dumps({"entries": [entry.model_dump() for entry in newest]}))
+        return OK
+    if not newest:
+        print("no command was ever sent")
+        return OK
+    print_table(
+        [("WHEN", "RUN", "COMMAND", "BY", "OUTCOME", "REASON")]
+        + [
+            (
+                _when(entry.time_s),
+                entry.run,
+                _short(f"{entry.kind} {_own(entry)}".rstrip()),
+                _short(entry.author) or "-",
+                entry.outcome + (f": {_short(entry.why)}" if entry.why else ""),
+                _short(entry.reason),
+            )
+            for entry in newest
+        ]
+    )
+    return OK
+
+
+def _own(entry: AuditEntry) -> str:
+    """A command's own fields in a few words; a config is too long for a line."""
+    if entry.kind == "create_run":
+        return str((entry.data.get("config") or {}).get("environment", {}).get("id", ""))
+    return " ".join(f"{key}={json.dumps(value)}" for key, value in entry.data.items())
+
+
+# --- tokens --------------------------------------------------------------------------------------
+
+
+def print_token(arguments: argparse.Namespace, made: NewToken) -> int:
+    if arguments.json:
+        print(json.dumps(made.model_dump()))
+        return OK
+    until = "until it is revoked" if made.expires_s is None else f"until {_when(made.expires_s)}"
+    print(made.token)
+    print(f"scope {made.scope}, {until}, id {made.id}; shown this once", file=sys.stderr)
+    return OK
+
+
+def print_tokens(arguments: argparse.Namespace, found: Sequence[TokenView]) -> int:
+    if arguments.json:
+        print(json.dumps({"tokens": [token.model_dump() for token in found]}))
+        return OK
+    rows = [("ID", "SCOPE", "LABEL", "CREATED", "EXPIRES")]
+    for token in found:
+        expires = "-" if token.expires_s is None else _when(token.expires_s)
+        rows.append((token.id, token.scope, _short(token.label), _when(token.created_s), expires))
+    print_table(rows)
+    return OK
+
+
+def print_revoked(arguments: argparse.Namespace) -> int:
+    done = {"id": arguments.id, "revoked": True}
+    print(json.dumps(done) if arguments.json else f"revoked {arguments.id}")
+    return OK

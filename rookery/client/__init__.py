@@ -1,4 +1,4 @@
-"""A server's runs from Python: submit, steer, watch.
+"""Runs from Python, near and far: submit, steer, watch.
 
     client = Client()                                       # the server of this home, or
     client = Client("https://lab.example.org", token)       # $ROOKERY_SERVER and $ROOKERY_TOKEN
@@ -6,35 +6,39 @@
     run.set(learning_rate=1e-4, reason="it diverges")
     async for event in run.events(): print(event.kind, event.data)
 
+`LocalClient` (`client/local.py`) has the same methods for the runs of a home without a server, and
+`open_client` picks the one or the other.
+
 Every change takes `reason` and `dry_run`, and answers what it does. It acts once, however often a
 broken connection makes it be sent. What the server refuses is an error of one line.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import AsyncIterator, Collection, Mapping
-from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, overload
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote
 
 from rookery.client.address import find_address
+from rookery.client.base import BaseClient, How
 from rookery.client.http import Http
-from rookery.client.run import RemoteRun, run_path
-from rookery.client.stream import PATIENCE_S, Following, events
+from rookery.client.remote import RemoteRun, run_path
+from rookery.client.run import ClientRun
+from rookery.client.stream import EventStream, Following, events
 from rookery.client.subscription import Event, StreamSubscription
+from rookery.errors import InputError
 
 if TYPE_CHECKING:
-    from rookery.config.models import RunConfig
-    from rookery.control.models import Answer, AuditEntry, Environment, NewToken, RunRow, TokenView
+    from rookery.client.local import LocalClient
+    from rookery.control.models import Answer, AuditPage, Environment, NewToken, RunRow, TokenView
 
-__all__ = ["Client", "Event", "RemoteRun"]
+__all__ = ["AnyClient", "Client", "ClientRun", "Event", "RemoteRun", "open_client"]
 
 PAGE = 200  # entries
+MATCH_S = 24 * 3600.0  # for the result of a match
 
 
-class Client:
+class Client(BaseClient[RemoteRun]):
     """One server. Any thread may use it; close it, or use `with`."""
 
     def __init__(
@@ -52,17 +56,6 @@ class Client:
     def __repr__(self) -> str:
         return f"Client({self.url!r})"
 
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
     @property
     def url(self) -> str:
         return self._address.url
@@ -72,43 +65,21 @@ class Client:
 
     # --- runs ------------------------------------------------------------------------------------
 
-    @overload
-    def submit(
-        self,
-        config: Mapping[str, Any] | RunConfig | str | Path,
-        start: bool = ...,
-        reason: str = ...,
-        dry_run: Literal[False] = ...,
-        idempotency_key: str | None = ...,
-    ) -> RemoteRun: ...
-    @overload
-    def submit(
-        self,
-        config: Mapping[str, Any] | RunConfig | str | Path,
-        start: bool = ...,
-        reason: str = ...,
-        *,
-        dry_run: Literal[True],
-        idempotency_key: str | None = ...,
-    ) -> Answer: ...
-    def submit(
-        self,
-        config: Mapping[str, Any] | RunConfig | str | Path,
-        start: bool = True,
-        reason: str = "",
-        dry_run: bool = False,
-        idempotency_key: str | None = None,
-    ) -> RemoteRun | Answer:
-        """Create a run, and start it; `config`: keys as in YAML, or the path of a YAML file.
+    @property
+    def carries(self) -> bool:
+        """Whether somebody starts what is submitted."""
+        return True
 
-        The same `idempotency_key` again is the same run.
-        """
+    def _create(
+        self, config: dict[str, Any], start: bool, reason: str, dry_run: bool, key: str | None
+    ) -> Answer:
         from rookery.control.models import Answer
 
-        body = {"config": _plain_config(config), "start": start, "reason": reason}
-        query = {"dry_run": dry_run}
-        answer = self.http.change(Answer, "POST", "/runs", body, query, idempotency_key)
-        return answer if dry_run else RemoteRun(self, answer.run, answer)
+        body = {"config": config, "start": start, "reason": reason}
+        return self.http.change(Answer, "POST", "/runs", body, {"dry_run": dry_run}, key)
+
+    def _made(self, answer: Answer) -> RemoteRun:
+        return RemoteRun(self, answer.run, answer)
 
     def runs(self, status: str | None = None, environment: str | None = None) -> list[RunRow]:
         """Every run, newest first."""
@@ -131,42 +102,35 @@ class Client:
 
     # --- what happens ----------------------------------------------------------------------------
 
-    def events(
-        self,
-        runs: Collection[str] = ("*",),
-        kinds: Collection[str] = ("events",),
-        after: Mapping[str, int] | int | None = None,
-        patience_s: float = PATIENCE_S,
-    ) -> AsyncIterator[Event]:
-        """What happens to the runs with these ids, "*": to all, without a gap or a double.
+    def _events(self, wanted: StreamSubscription, patience_s: float) -> AsyncIterator[Event]:
+        return events(self._address, wanted, patience_s)
 
-        Kinds are events, commands, metrics and actors. `after`: the seq to go on after, by channel;
-        -1: from the beginning; None: from now on.
-        """
-        return events(self._address, StreamSubscription(runs, kinds, after), patience_s)
+    def _stream(self, wanted: StreamSubscription, patience_s: float) -> EventStream:
+        return Following(self._address, wanted, patience_s)
 
-    def follow(
-        self,
-        runs: Collection[str] = ("*",),
-        kinds: Collection[str] = ("events",),
-        after: Mapping[str, int] | int | None = None,
-        patience_s: float = PATIENCE_S,
-    ) -> Following:
-        """The same without asyncio: `with client.follow() as stream: stream.poll(1.0)`."""
-        return Following(self._address, StreamSubscription(runs, kinds, after), patience_s)
-
-    def audit(self, run: str | None = None) -> list[AuditEntry]:
-        """Who changed what, why, and what became of it, oldest first; of one run or of all."""
+    def _audit_page(self, run: str | None, after: int) -> AuditPage:
         from rookery.control.models import AuditPage
 
-        found: list[AuditEntry] = []
         path = "/audit" if run is None else run_path(run, "/audit")
-        after: int | None = -1
-        while after is not None:
-            page = self.http.read(AuditPage, path, {"after": after, "limit": PAGE})
-            found += page.entries
-            after = page.next
-        return found
+        return self.http.read(AuditPage, path, {"after": after, "limit": PAGE})
+
+    def _match(
+        self, environment: str, options: dict[str, Any], a: str, b: str, how: How
+    ) -> dict[str, Any]:
+        if options:
+            raise InputError(
+                "--env goes without --server: a server plays in a run's own environment"
+            )
+        names = [who.partition("@")[0] for who in (a, b) if ":" not in who]
+        if not names:
+            raise InputError(
+                "with --server one of the two players must be a run, like last or RUN@340"
+            )
+        run = self.run(names[0])
+        plays = run.detail().environment
+        if plays != environment:
+            raise InputError(f"run {run.id} plays {plays}, not {environment}")
+        return run.match(a, b, *how, wait_s=MATCH_S)
 
     # --- the rest --------------------------------------------------------------------------------
 
@@ -198,11 +162,13 @@ class Client:
         self.http.once("DELETE", f"/tokens/{quote(id, safe='')}")
 
 
-def _plain_config(config: Mapping[str, Any] | RunConfig | str | Path) -> dict[str, Any]:
-    if isinstance(config, str | os.PathLike):
-        from rookery.config.reading import load_yaml
+AnyClient: TypeAlias = "Client | LocalClient"
 
-        return load_yaml(config)
-    if isinstance(config, Mapping):
-        return dict(config)
-    return config.model_dump(mode="json")
+
+def open_client(server: str | None = None) -> AnyClient:
+    """Near or far: of the server that is named, or, without one, of this home itself."""
+    if server:
+        return Client(server)
+    from rookery.client.local import LocalClient
+
+    return LocalClient()

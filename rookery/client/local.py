@@ -1,200 +1,234 @@
-"""Asking for a change where the runs live: through the home's own log, without a server.
+"""The runs of a home without a server, by the same methods as a server's: `Client` and `RemoteRun`.
 
-    answer = ask(home, PauseRun(run=run, author=author()))
+    with LocalClient() as client: client.run("last").pause(reason="lunch")
 
-The owner of the run answers, be it a terminal or a server. Where nobody owns it and no server lives
-in this home the answer is given here, under the run's lease, and what the command asks for happens
-when somebody carries the run.
+What is asked goes into the home's own log. The owner of a run answers, or else this process does
+(`control/local_log.py`). Evaluations and matches that are waited for are played in this process.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncIterator, Collection, Mapping
+from typing import Any, cast
 
-import msgspec
-
-from rookery.config.live import effective
-from rookery.config.models import RunConfig
-from rookery.control.actions import effect
-from rookery.control.effects import creates
-from rookery.control.home import Home, content, new_run_id
-from rookery.control.models import Answer, AuditEntry
-from rookery.control.run_log import RunLog
-from rookery.control.run_state import ACTIVE, DELETED, STOPPED, RunState, why_not
-from rookery.control.seats import seats_after
-from rookery.errors import InputError
-from rookery.messages import (
-    Command,
-    CommandAccepted,
-    CommandRejected,
-    CreateRun,
-    DeleteRun,
-    Event,
-    RunEnded,
-    SetHyperparameters,
-    SetSeatMap,
-    StartRun,
-    decode_json,
+from rookery.client.base import BaseClient, How
+from rookery.client.local_stream import LocalFollowing
+from rookery.client.run import ClientRun
+from rookery.client.stream import EventStream
+from rookery.client.subscription import Event, StreamSubscription
+from rookery.config.reading import build
+from rookery.control.actions import ACTION
+from rookery.control.create import author, checked_here, local_service, send_new
+from rookery.control.home import Home
+from rookery.control.local_log import LocalLog, is_carried, run_here
+from rookery.control.log_pages import audit_page, event_page
+from rookery.control.models import (
+    Answer,
+    AuditPage,
+    Diagnosis,
+    Environment,
+    LogPage,
+    Metrics,
+    NewToken,
+    RunDetail,
+    RunRow,
+    TokenView,
 )
-from rookery.server.answers import Said, make_answer
-from rookery.server.feed.recent_log import Message
+from rookery.control.run_state import STOPPED, RunState
+from rookery.control.tokens import Scope, TokenStore
+from rookery.errors import Rejected, UnknownName
+from rookery.messages import new_id
 
-WAIT_S = 5.0  # for an answer
-TICK_S = 0.02
-PORTION = 10_000  # messages of the log at a time
-
-
-def ask(home: Home, command: Command, wait_s: float = WAIT_S) -> Answer:
-    """Append a command to the log and wait for its answer; raises what is known to be wrong."""
-    state = home.state(command.run)
-    command = _judged(home, state, command)
-    line = _effect(home, state, command)
-    return _sent(home, wait_s, line, command)
+PAGE = 10_000  # entries of the log at a time
+POLL_S = 0.5
 
 
-def dry_run(home: Home, command: Command) -> Answer:
-    """What would become of a command, judged by what is known now."""
-    state = home.state(command.run)
-    try:
-        command = _judged(home, state, command)
-        why = why_not(state, command)
-    except InputError as error:
-        why = str(error)
-    if why is not None:
-        return make_answer(command, "would_reject", why, "")
-    return make_answer(command, "would_accept", "", _effect(home, state, command))
+class LocalClient(BaseClient["LocalRun"]):
+    """The runs of one home."""
+
+    def __init__(self, home: Home | None = None) -> None:
+        """`home`: by default $ROOKERY_HOME or ./runs."""
+        self.home = home or Home.default()
+
+    def __repr__(self) -> str:
+        return f"LocalClient({self.url!r})"
+
+    @property
+    def url(self) -> str:
+        return self.home.path.as_uri()
+
+    def close(self) -> None:
+        self.home.close()
+
+    # --- runs ------------------------------------------------------------------------------------
+
+    @property
+    def carries(self) -> bool:
+        """Whether somebody starts what is submitted."""
+        return self.home.has_server()
+
+    def _create(
+        self, config: dict[str, Any], start: bool, reason: str, dry_run: bool, key: str | None
+    ) -> Answer:
+        from rookery.worker.xla import prepare_xla
+
+        prepare_xla(1)  # looking at a JAX-native environment imports JAX
+        asked = {"start": start, "reason": reason, "dry_run": dry_run, "id": key or new_id()}
+        return _not_rejected(send_new(self.home, build(config), checked_here(self.home), **asked))
+
+    def _made(self, answer: Answer) -> LocalRun:
+        return LocalRun(self, answer.run, answer)
+
+    def runs(self, status: str | None = None, environment: str | None = None) -> list[RunRow]:
+        """Every run, newest first."""
+        from rookery.control.queries import read_rows
+
+        rows = reversed(read_rows(self.home))
+        return [
+            row
+            for row in rows
+            if status in (None, row.status) and environment in (None, row.environment)
+        ]
+
+    def run(self, name: str) -> LocalRun:
+        """A run by its id, a unique prefix of it, or `last`."""
+        return LocalRun(self, self.home.find(name))
+
+    # --- what happens ----------------------------------------------------------------------------
+
+    async def _events(self, wanted: StreamSubscription, patience_s: float) -> AsyncIterator[Event]:
+        with self._stream(wanted, patience_s) as stream:
+            while True:
+                for event in await asyncio.to_thread(stream.poll, POLL_S):
+                    yield event
+
+    def _stream(self, wanted: StreamSubscription, patience_s: float) -> EventStream:
+        return LocalFollowing(self.home, wanted)  # which is never away
+
+    def _audit_page(self, run: str | None, after: int) -> AuditPage:
+        id = None if run is None else self.home.find(run)
+        return audit_page(LocalLog(self.home, id), id, after, PAGE)
+
+    def _match(
+        self, environment: str, options: dict[str, Any], a: str, b: str, how: How
+    ) -> dict[str, Any]:
+        from rookery.evaluation.match import play_match
+        from rookery.worker.xla import prepare_xla
+
+        prepare_xla(1)
+        return play_match(self.home, environment, a, b, *how, options)
+
+    # --- the rest --------------------------------------------------------------------------------
+
+    def environments(self, search: str = "") -> list[Environment]:
+        """Environments that a config can name."""
+        from rookery.envs.registry import search as find_all
+
+        return [
+            Environment(id=e.id, source=e.source, description=e.description)
+            for e in find_all(search)
+        ]
+
+    def tokens(self) -> list[TokenView]:
+        return self._tokens.list()
+
+    def create_token(self, scope: str, ttl_s: float | None = None, label: str = "") -> NewToken:
+        """A new token for the server of this home; its text is shown this once."""
+        return self._tokens.create(cast("Scope", scope), ttl_s, label)
+
+    def revoke_token(self, id: str) -> None:
+        if not self._tokens.revoke(id):
+            known = [token.id for token in self.tokens()]
+            raise UnknownName("token", id, known, "Run `rookery tokens list`.")
+
+    @property
+    def _tokens(self) -> TokenStore:
+        return TokenStore(self.home.path / "tokens.json")
 
 
-def submit(
-    home: Home, config: RunConfig, author: str, reason: str, start: bool, dry: bool
-) -> Answer:
-    """Create a run and start it, once it is known what its environment looks like."""
-    from rookery.control.check import look
-    from rookery.worker.xla import prepare_xla
+class LocalRun(ClientRun):
+    """One run of a home."""
 
-    prepare_xla(1)  # looking at a JAX-native environment imports JAX
-    found = content(config, look(home, config))
-    line = creates(config, start)
-    run = "" if dry else new_run_id(config.environment.id)
-    create = CreateRun(run=run, config=found, author=author, reason=reason)
-    if dry:
-        return make_answer(create, "would_accept", "", line)
-    begin = [StartRun(run=run, author=author, reason=reason)] if start else []
-    return _sent(home, WAIT_S, line, create, *begin)
+    def __init__(self, client: LocalClient, run: str, answer: Answer | None = None) -> None:
+        super().__init__(client, run, answer)
+        self._home = client.home
 
+    @property
+    def directory(self) -> str:
+        return str(self._home.run_dir(self.id))
 
-def is_carried(home: Home, run: str) -> bool:
-    """Whether somebody sees to the run now, or will at once."""
-    return home.is_owned(run) or home.has_server()
+    def is_carried(self) -> bool:
+        return is_carried(self._home, self.id)
 
+    def detail(self) -> RunDetail:
+        from rookery.control.details import read_detail
 
-def audit(home: Home, run: str | None = None) -> list[AuditEntry]:
-    """Who changed what, why, and what became of it, oldest first; of one run or of all."""
-    from rookery.server.http.log_pages import audited
+        return read_detail(self._home, self._state())
 
-    answers = {said.command: said for said in reversed(list(_answers(home, run)))}
-    found = [(m, decode_json(m.payload, Command)) for m in _messages(home, "commands", run)]
-    return [audited(message, command, answers.get(command.id)) for message, command in found]
+    def why(self) -> Diagnosis:
+        from rookery.control.diagnosis import why
 
+        return why(self._home, self._state())
 
-# --- before it is sent ---------------------------------------------------------------------------
+    def config(self) -> dict[str, Any]:
+        from rookery.control.details import config_now
 
+        state = self._state()
+        return config_now(state, self._home.config(state))
 
-def _judged(home: Home, state: RunState, command: Command) -> Command:
-    """The command as it is to be sent; raises what its run could only regret."""
-    match command:
-        case SetHyperparameters(values=values):
-            effective(home.config(state), {**state.hyperparameters, **values})
-        case SetSeatMap(seats=asked):
-            from rookery.control.check import check_seats
+    def ladder(self) -> dict[str, Any]:
+        from rookery.evaluation.ladder import ladder
 
-            config = home.config(state)
-            whole = seats_after(state, config, asked)
-            check_seats(home, config, home.spec(state), whole)
-            return msgspec.structs.replace(command, seats=whole)
-    return command
+        return ladder(self._home, self._state().id)
 
+    def metrics(
+        self,
+        names: Collection[str] = (),
+        points: int = 500,
+        start: int | None = None,
+        stop: int | None = None,
+    ) -> Metrics:
+        from rookery.control.history import History
 
-def _effect(home: Home, state: RunState, command: Command) -> str:
-    files = None
-    if isinstance(command, DeleteRun):
-        from rookery.server.http.artifacts import measure
+        return History(self._home).metrics(self.id, list(names), points, start, stop)
 
-        files = measure(home.run_dir(state.id))
-    return effect(state, home.config(state), command, files)
+    def events_page(self, after: int = -1, limit: int = 200) -> LogPage:
+        return event_page(LocalLog(self._home, self.id), self.id, after, limit)
 
+    def act(self, action: str, values: Mapping[str, Any], reason: str, dry_run: bool) -> Answer:
+        if action == "delete" and not dry_run:
+            self._stop_if_left_behind()
+        command = ACTION[action].make(self.id, values, author=author(), reason=reason)
+        service = local_service(self._home, LocalLog(self._home, self.id))
+        work = service.dry_run(command) if dry_run else service.submit(command)
+        return _not_rejected(run_here(work))
 
-# --- and its answer ------------------------------------------------------------------------------
+    def _stop_if_left_behind(self) -> None:
+        """A run whose owner died has to be stopped before it can be deleted: nothing runs of it."""
+        if self._state().desired != STOPPED and not self._home.is_owned(self.id):
+            self.stop("its owner died")
 
+    def _result(
+        self, action: str, values: Mapping[str, Any], reason: str, wait_s: float
+    ) -> dict[str, Any]:
+        from rookery.evaluation.episodes import evaluate_run
+        from rookery.worker.xla import prepare_xla
 
-def _sent(home: Home, wait_s: float, line: str, first: Command, *more: Command) -> Answer:
-    log = RunLog(home, first.run)  # before the answer can be in what others have folded
-    log.read()
-    home.send(first, *more)
-    said = _wait(home, log, first, wait_s)
-    match said:
-        case CommandAccepted():
-            return make_answer(first, "accepted", "", line)
-        case CommandRejected(why=why):
-            return make_answer(first, "rejected", why, "")
-    return make_answer(first, "waiting", "", line)
+        if action == "evaluate":
+            prepare_xla(1)
+            return evaluate_run(self._home, self.id, **values)
+        plays = self._home.config(self._state()).environment
+        return self._client.match(plays.id, **values, options=plays.kwargs)
 
-
-def _wait(home: Home, log: RunLog, command: Command, wait_s: float) -> Said | None:
-    deadline = time.monotonic() + wait_s
-    while True:
-        for message in log.read():
-            if isinstance(message, Said) and message.command == command.id:
-                return message
-        if time.monotonic() > deadline:
-            return None
-        if _is_ours(home, log.states.get(command.run)):
-            _answer_here(home, command.run)
-        time.sleep(TICK_S)
+    def _state(self) -> RunState:
+        found = self._home.states(self.id).get(self.id)
+        if found is None:
+            raise UnknownName("run", self.id, (), "see the list of runs")
+        return found
 
 
-def _is_ours(home: Home, state: RunState | None) -> bool:
-    """Whether nobody else will answer. A cluster's runs may be carried by another machine."""
-    if state is None or is_carried(home, state.id):
-        return False
-    return home.cluster is None or state.status not in ACTIVE
-
-
-def _answer_here(home: Home, run: str) -> None:
-    lease = home.take_lease(run)
-    if lease is None:
-        return
-    with lease:
-        log = RunLog(home, run)
-        log.read()
-        log.answer(run)
-        state = log.states[run]
-        if state.desired == STOPPED and state.status in ACTIVE:  # its owner died
-            home.record(RunEnded(run=run, status="stopped", reason="asked to stop"))
-        if state.desired == DELETED:
-            from rookery.control.fleet import purge
-
-            purge(home, run)
-
-
-# --- the log -------------------------------------------------------------------------------------
-
-
-def _answers(home: Home, run: str | None) -> Iterator[Said]:
-    for message in _messages(home, "events", run):
-        said = decode_json(message.payload, Event)
-        if isinstance(said, Said):
-            yield said
-
-
-def _messages(home: Home, channel: str, run: str | None) -> Iterator[Message]:
-    from rookery.server.feed.log_reader import read_bus
-
-    after = -1
-    while True:
-        messages = read_bus(home, None, channel, run, after, PORTION).messages
-        yield from messages
-        if len(messages) < PORTION:
-            return
-        after = messages[-1].seq
+def _not_rejected(answer: Answer) -> Answer:
+    if answer.outcome == "rejected":
+        raise Rejected(answer.why)
+    return answer

@@ -1,25 +1,22 @@
-"""One run of a server: what it is, what happens to it, and what can be done to it."""
+"""One run: what it is, what happens to it, and what can be done to it; of a home or of a server."""
 
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, overload
-from urllib.parse import quote
 
 from rookery.client.http import one_line
-from rookery.client.stream import PATIENCE_S, Following
+from rookery.client.stream import PATIENCE_S, EventStream
 from rookery.client.subscription import Event
 from rookery.errors import InputError, RookeryError, ServerFailed, TimedOut, Unreachable
 
 if TYPE_CHECKING:
-    from rookery.client import Client
+    from rookery.client import AnyClient
     from rookery.control.models import (
         Answer,
         AuditEntry,
-        Diagnosis,
-        LogPage,
-        Metrics,
         RunDetail,
         RunRow,
     )
@@ -28,16 +25,16 @@ ENDED = ("solved", "finished", "limited", "stopped", "failed")
 LOOK_S = 5.0  # how often a run is looked at anew while nothing is heard of it
 
 
-class RemoteRun:
-    """One run of a server."""
+class ClientRun(ABC):
+    """What can be asked of a run and done to it, wherever it lives."""
 
-    def __init__(self, client: Client, run: str, answer: Answer | None = None) -> None:
+    def __init__(self, client: AnyClient, run: str, answer: Answer | None = None) -> None:
         self.id = run
         self.answer = answer  # to what created it, if we did
-        self._client, self._http = client, client.http
+        self._client = client
 
     def __repr__(self) -> str:
-        return f"RemoteRun({self.id!r} at {self._client.url})"
+        return f"{type(self).__name__}({self.id!r} at {self._client.url})"
 
     # --- what it is ------------------------------------------------------------------------------
 
@@ -46,10 +43,8 @@ class RemoteRun:
         """As it is now."""
         return self.detail()
 
-    def detail(self) -> RunDetail:
-        from rookery.control.models import RunDetail
-
-        return self._http.read(RunDetail, self._path())
+    @abstractmethod
+    def detail(self) -> RunDetail: ...
 
     def look(self) -> RunDetail | None:
         """The same; None while the server is away."""
@@ -57,41 +52,6 @@ class RemoteRun:
             return self.detail()
         except (Unreachable, ServerFailed):
             return None
-
-    def why(self) -> Diagnosis:
-        """What is stuck, and its last words."""
-        from rookery.control.models import Diagnosis
-
-        return self._http.read(Diagnosis, self._path("/why"))
-
-    def config(self) -> dict[str, Any]:
-        """Its config, with everything that was changed since."""
-        found: dict[str, Any] = self._http.plain(self._path("/config"))
-        return found
-
-    def ladder(self) -> dict[str, Any]:
-        """Ratings of everyone who played in its league."""
-        found: dict[str, Any] = self._http.plain(self._path("/ladder"))
-        return found
-
-    def metrics(
-        self,
-        names: Collection[str] = (),
-        points: int = 500,
-        start: int | None = None,
-        stop: int | None = None,
-    ) -> Metrics:
-        """Metrics over time, thinned to so many points; `start` and `stop` in env_steps."""
-        from rookery.control.models import Metrics
-
-        query = {"names": ",".join(names), "points": points, "start": start, "stop": stop}
-        return self._http.read(Metrics, self._path("/metrics"), query)
-
-    def events_page(self, after: int = -1, limit: int = 200) -> LogPage:
-        """What happened after a seq, oldest first."""
-        from rookery.control.models import LogPage
-
-        return self._http.read(LogPage, self._path("/events"), {"after": after, "limit": limit})
 
     def audit(self) -> list[AuditEntry]:
         """Who changed what, why, and what became of it, oldest first."""
@@ -113,7 +73,7 @@ class RemoteRun:
         kinds: Collection[str] = ("events", "metrics"),
         after: Mapping[str, int] | int | None = None,
         patience_s: float = PATIENCE_S,
-    ) -> Following:
+    ) -> EventStream:
         """The same without asyncio; see Client.follow."""
         return self._client.follow([self.id], kinds, after, patience_s)
 
@@ -143,7 +103,7 @@ class RemoteRun:
                         f"after {timeout_s:g} s"
                     )
                 soon = min(deadline, time.monotonic() + LOOK_S)
-                _until(stream, soon, lambda e: _matters(e, steps))
+                wait_for(stream, soon, lambda e: _matters(e, steps))
                 detail = self.look() or detail
             return detail
 
@@ -215,12 +175,13 @@ class RemoteRun:
 
     def delete(self, confirm: str, reason: str = "", dry_run: bool = False) -> Answer:
         """Forget it and remove its files for good; `confirm` is its whole id."""
-        from rookery.control.models import Answer
-
         if confirm != self.id:
             raise InputError(f"to delete {self.id} say so: delete(confirm={self.id!r})")
-        query = {"reason": reason, "dry_run": dry_run}
-        return self._http.change(Answer, "DELETE", self._path(), query=query)
+        return self.act("delete", {}, reason, dry_run)
+
+    @abstractmethod
+    def act(self, action: str, values: Mapping[str, Any], reason: str, dry_run: bool) -> Answer:
+        """Do what `control/actions.py` names to it; Rejected if its owner says no."""
 
     # --- jobs ------------------------------------------------------------------------------------
 
@@ -308,32 +269,18 @@ class RemoteRun:
     ) -> Answer | dict[str, Any]:
         if wait_s is None or dry_run:
             return self.act(action, values, reason, dry_run)
-        deadline = time.monotonic() + wait_s
-        with self.follow(kinds=("events",)) as stream:  # before it is asked for
-            command = self.act(action, values, reason, dry_run).command
-            done = _until(stream, deadline, lambda e: _is_done(e, command))
-        if done is None:
-            raise TimedOut(f"no result of {action} of {self.id} after {wait_s:g} s: it goes on")
-        if done.data["error"]:
-            raise RookeryError(f"{action} of {self.id} failed: {one_line(done.data['error'])}")
-        result: dict[str, Any] = done.data["result"]
-        return result
+        return self._result(action, values, reason, wait_s)
 
-    def act(self, action: str, values: Mapping[str, Any], reason: str, dry_run: bool) -> Answer:
-        from rookery.control.models import Answer
-
-        body, query = {**values, "reason": reason}, {"dry_run": dry_run}
-        return self._http.change(Answer, "POST", self._path(f"/{action}"), body, query)
-
-    def _path(self, rest: str = "") -> str:
-        return run_path(self.id, rest)
+    @abstractmethod
+    def _result(
+        self, action: str, values: Mapping[str, Any], reason: str, wait_s: float
+    ) -> dict[str, Any]:
+        """What came out of a job."""
 
 
-def run_path(name: str, rest: str = "") -> str:
-    return f"/runs/{quote(name, safe='')}{rest}"
-
-
-def _until(stream: Following, deadline: float, matters: Callable[[Event], bool]) -> Event | None:
+def wait_for(
+    stream: EventStream, deadline: float, matters: Callable[[Event], bool]
+) -> Event | None:
     """The first event that matters; None when the time is over."""
     while (left_s := deadline - time.monotonic()) > 0:
         for event in stream.poll(left_s):
@@ -351,7 +298,3 @@ def _matters(event: Event, steps: int | None) -> bool:
     if event.channel == "events":
         return True
     return steps is not None and event.data.get("env_steps", 0) >= steps
-
-
-def _is_done(event: Event, command: str) -> bool:
-    return event.kind == "job_done" and event.data.get("command") == command

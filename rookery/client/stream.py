@@ -16,7 +16,7 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rookery.client.address import Address
 from rookery.client.http import API, one_line, refusal
@@ -34,12 +34,17 @@ if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection as AsyncConnection
     from websockets.sync.client import ClientConnection
 
+    from rookery.client.local_stream import LocalFollowing
+
 MAX_FRAME_BYTES = 64 << 20
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 PATIENCE_S = 300.0  # with a server that was there and is not
 
 logger = logging.getLogger(__name__)
 logger.setLevel(logging.INFO)  # what is below that would show the token
+
+
+EventStream: TypeAlias = "Following | LocalFollowing"
 
 
 class _Absence:

@@ -59,17 +59,17 @@ class StreamSubscription:
         self.again = False  # ask once more, on the same connection
         self.refused = ""  # why, if the server said so
         self.is_begun = False
-        self._runs, self._kinds = list(runs), list(kinds)
-        self._at: dict[str, int] = dict(after) if isinstance(after, Mapping) else {}
-        self._fresh_from = after if isinstance(after, int) else None  # of channels not known yet
+        self.runs, self.kinds = list(runs), list(kinds)
+        self.at: dict[str, int] = dict(after) if isinstance(after, Mapping) else {}  # last seq
+        self.fresh_from = after if isinstance(after, int) else None  # of channels not known yet
         self._deaf = True  # until what was asked for begins
         self._gaps: dict[str, int] = {}  # channel -> first seq of what was asked for once more
 
     def request(self) -> str:
         """What to send; what comes before its answer does not count."""
         self.again, self._deaf, self.refused = False, True, ""
-        newest = list(self._at.items())[-MOST_CHANNELS:]
-        wanted = {"runs": self._runs, "kinds": self._kinds, "after": dict(newest)}
+        newest = list(self.at.items())[-MOST_CHANNELS:]
+        wanted = {"runs": self.runs, "kinds": self.kinds, "after": dict(newest)}
         return json.dumps({"type": "subscribe", **wanted})
 
     def take(self, frame: str | bytes) -> list[Event]:
@@ -87,36 +87,36 @@ class StreamSubscription:
 
     def _fresh(self, message: Mapping[str, Any]) -> Event | None:
         event = Event(*(message[name] for name in FIELDS))
-        if event.seq <= self._at.get(event.channel, -1):
+        if event.seq <= self.at.get(event.channel, -1):
             return None
         self._reach(event.channel, event.seq)
         return event
 
     def _reach(self, channel: str, seq: int) -> None:
-        self._at.pop(channel, None)
-        self._at[channel] = seq  # the liveliest channels stand last
+        self.at.pop(channel, None)
+        self.at[channel] = seq  # the liveliest channels stand last
 
     def _begin(self, at: Mapping[str, int]) -> None:
         """The server begins there. Channels that came up while we were away begin at their own
         beginning: those are asked for once more."""
         self._deaf = False
-        unknown = {channel: seq for channel, seq in at.items() if channel not in self._at}
-        begin = self._fresh_from
+        unknown = {channel: seq for channel, seq in at.items() if channel not in self.at}
+        begin = self.fresh_from
         if begin is not None and any(seq > begin for seq in unknown.values()):
             self.again = self._deaf = True
-        self._at = {
+        self.at = {
             **{c: seq if begin is None else begin for c, seq in unknown.items()},
-            **self._at,
+            **self.at,
         }
         for channel in self._named():
-            self._at.setdefault(channel, -1)
-        self._fresh_from, self.is_begun = -1, True
+            self.at.setdefault(channel, -1)
+        self.fresh_from, self.is_begun = -1, True
 
     def _named(self) -> list[str]:
         """The channels that can be told without the server."""
-        shared = [kind for kind in self._kinds if kind in OF_ALL_RUNS]
-        own = [kind for kind in self._kinds if kind not in OF_ALL_RUNS]
-        runs = [run for run in self._runs if run != "*"]
+        shared = [kind for kind in self.kinds if kind in OF_ALL_RUNS]
+        own = [kind for kind in self.kinds if kind not in OF_ALL_RUNS]
+        runs = [run for run in self.runs if run != "*"]
         return shared + [f"{kind}/{run}" for kind in own for run in runs]
 
     def _left_out(self, frame: Mapping[str, Any]) -> list[Event]:
@@ -126,7 +126,7 @@ class StreamSubscription:
             self._gaps[channel] = first
             self.again = self._deaf = True
             return []
-        self._reach(channel, max(last, self._at.get(channel, -1)))
+        self._reach(channel, max(last, self.at.get(channel, -1)))
         run = channel.partition("/")[2]
         gone = {"from": first, "to": last, "count": frame.get("count", last - first + 1)}
         return [Event(channel, last, run, LEFT_OUT, time.time(), gone)]

@@ -11,8 +11,8 @@ from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
 from rookery.bus import EARLIEST, Bus, Position, Record
+from rookery.control.details import last_ledger
 from rookery.control.home import Home
-from rookery.control.queries import last_ledger
 from rookery.errors import InputError, MessageError, UnknownName
 from rookery.messages import (
     COMMANDS,

@@ -1,7 +1,7 @@
-"""Looking before a run exists: what its environment looks like, and whether its players can play.
+"""Checking before a run exists: what its environment looks like, whether its players can play.
 
-Most mistakes in a config are found here. A terminal looks for itself; a server has a process of its
-own look (`rookery prepare`), so that the code of environments and players never runs in it:
+Most mistakes in a config are found here. A terminal looks for itself; a server has a process
+of its own look (`rookery prepare`), so that the code of environments and players never runs in it:
 
     {"config": {...}}                                on standard input: a run to be
     {"config": {...}, "spec": {...}, "seats": {}}    other players for the seats of one that is
@@ -30,7 +30,7 @@ from rookery.worker.xla import prepare_xla
 MAX_ORDER_BYTES = 8 << 20
 
 
-def look(
+def check_config(
     home: Home, config: RunConfig, seat_function: SeatFunction | None = None
 ) -> EnvironmentSpec:
     """Look at the environment and seat the players once, which finds most mistakes."""
@@ -51,19 +51,26 @@ def check_seats(
     check_players(config, reseated(config, Seating.of(config, spec), seats), home.find_files)
 
 
+def check_order(
+    home: Home, order: Mapping[str, Any], seat_function: SeatFunction | None = None
+) -> dict[str, Any]:
+    """The spec that an order asks for; raises what is wrong with it."""
+    if "environment" in order:
+        named = order["environment"]
+        return spec_to_json(describe(named["id"], named["kwargs"]))
+    config = validate(order["config"])
+    if "seats" not in order:
+        return spec_to_json(check_config(home, config, seat_function))
+    check_seats(home, config, spec_from_json(order["spec"]), order["seats"])
+    spec: dict[str, Any] = order["spec"]
+    return spec
+
+
 def answer(home: Home, order: Mapping[str, Any]) -> dict[str, Any]:
     """What a server is told of its order; whatever goes wrong is one line."""
+    prepare_xla(1)  # looking at a JAX-native environment imports JAX
     try:
-        if "environment" in order:
-            prepare_xla(1)
-            named = order["environment"]
-            return {"spec": spec_to_json(describe(named["id"], named["kwargs"]))}
-        config = validate(order["config"])
-        if "seats" not in order:
-            prepare_xla(1)
-            return {"spec": spec_to_json(look(home, config))}
-        check_seats(home, config, spec_from_json(order["spec"]), order["seats"])
-        return {"spec": order["spec"]}
+        return {"spec": check_order(home, order)}
     except RookeryError as error:
         return {"error": " ".join(str(error).split())}
     except Exception as error:  # noqa: BLE001 others' code, in a process of its own

@@ -1,13 +1,19 @@
-"""Creating a run: look at it first, which finds most mistakes, then CreateRun."""
+"""Creating a run from this process: check it first, which finds most mistakes, then CreateRun."""
 
 from __future__ import annotations
 
 import getpass
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from rookery.config.models import RunConfig
 from rookery.control.home import Home
+from rookery.control.local_log import LocalLog, run_here
+from rookery.control.models import Answer
+from rookery.control.service import Check, Service
+from rookery.control.settings import Allow
+from rookery.messages import new_id
 
 if TYPE_CHECKING:
     from rookery.players.seat_map import SeatFunction
@@ -20,11 +26,33 @@ def author() -> str:
         return f"uid {os.getuid()}"
 
 
+def local_service(home: Home, log: LocalLog, check: Check | None = None) -> Service:
+    """The service over a home's own log: its owner, to whom nothing is forbidden, sends by it."""
+    return Service(home, log, check or checked_here(home), Allow(), carries=True)
+
+
+def checked_here(home: Home, seat_function: SeatFunction | None = None) -> Check:
+    """Checks orders in this process."""
+
+    async def check(order: Mapping[str, Any]) -> dict[str, Any]:
+        from rookery.control.check import check_order  # imports players and environments
+
+        return check_order(home, order, seat_function)
+
+    return check
+
+
 def create_run(home: Home, config: RunConfig, seat_function: SeatFunction | None = None) -> str:
-    """Look at the environment and seat the players (which finds most mistakes), then CreateRun."""
-    from rookery.control.check import look  # imports numpy and players: few verbs need them
+    """Create a run that this process is about to carry, and so to answer."""
     from rookery.worker.xla import prepare_xla
 
     if config.launcher == "inline":
         prepare_xla(config.learner.threads)  # looking at a JAX-native environment imports JAX
-    return home.create(config, look(home, config, seat_function), author())
+    return send_new(home, config, checked_here(home, seat_function), start=False, wait_s=0.0).run
+
+
+def send_new(home: Home, config: RunConfig, check: Check, **options: Any) -> Answer:
+    """CreateRun, and StartRun, through the service; `options` are those of `Service.create`."""
+    service = local_service(home, LocalLog(home), check)
+    who = {"author": author(), "id": new_id(), **options}
+    return run_here(service.create(config, **who))

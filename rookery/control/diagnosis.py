@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from rookery.bus import Bus
 from rookery.control.home import Home
-from rookery.control.queries import STALE_S, newest_training, status_of
+from rookery.control.models import Diagnosis
+from rookery.control.queries import STALE_S, newest_training, status_now
 from rookery.control.run_state import RunState, WorkerState
 from rookery.messages import JOINED_FROM, METRICS_ACTORS, ActorMetrics, TrainingMetrics, decode_json
 
 
-def why(home: Home, run: str) -> dict[str, Any]:
-    """Name what is stuck: the JSON object of `rookery why`."""
-    state = home.state(run)
-    status = status_of(home, state)
+def why(home: Home, state: RunState) -> Diagnosis:
+    """Name what is stuck."""
+    status = status_now(state, home.is_owned(state.id))
     bus = home.read_run_bus(state)
-    metrics = newest_training(bus, run)
-    actors = _newest_actors(bus, state)
+    metrics = newest_training(bus, state.id)
+    actors = newest_actors(bus, state)
     if bus is not None:
         bus.close()
     component, summary, detail = _diagnose(state, status, metrics, actors, time.time())
-    return {
-        "run": run,
-        "status": status,
-        "component": component,
-        "summary": summary,
-        "detail": detail,
-    }
+    return Diagnosis(
+        run=state.id, status=status, component=component, summary=summary, detail=detail
+    )
 
 
-def _newest_actors(bus: Bus | None, state: RunState) -> dict[str, ActorMetrics]:
+def newest_actors(bus: Bus | None, state: RunState) -> dict[str, ActorMetrics]:
+    """What each actor said last, by its worker's name."""
     found: dict[str, ActorMetrics] = {}
     for name, worker in state.workers.items():
         if bus is not None and worker.kind == "actor":

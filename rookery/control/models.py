@@ -77,6 +77,21 @@ class RunDetail(RunRow):
     seats: dict[str, Any] = Field(json_schema_extra=UNTRUSTED)
     max_actors: int
     queue_position: int | None = Field(description="1 is next; null: not queued")
+    duplicates: int = Field(default=0, description="fragments that came twice, and counted once")
+    damaged: int = Field(default=0, description="messages of experience that could not be read")
+    gaps: int = Field(default=0, description="fragments that are missing between two others")
+    damaged_checkpoints: dict[str, str] = Field(
+        default={}, description="checkpoint -> why", json_schema_extra=UNTRUSTED
+    )
+    policies: dict[str, dict[str, Any]] = Field(
+        default={}, description="each policy's newest metrics", json_schema_extra=UNTRUSTED
+    )
+    seat_returns: dict[str, float] = Field(
+        default={}, description="mean return of each seat", json_schema_extra=UNTRUSTED
+    )
+    league: dict[str, Any] | None = Field(
+        default=None, description="its newest metrics", json_schema_extra=UNTRUSTED
+    )
 
 
 class RunPage(View):

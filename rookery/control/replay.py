@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from rookery.actor.rollouts.recorded import recorded_steps
 from rookery.bus import Position
@@ -10,12 +11,13 @@ from rookery.config.algorithm import find
 from rookery.config.kinds import ALGORITHMS
 from rookery.config.models import RunConfig
 from rookery.config.reading import build
+from rookery.control.create import send_new
 from rookery.control.home import Home
 from rookery.errors import InputError
 
 
 def replay_run(
-    home: Home, run: str, into: str, start: Position, passes: int, seed: int | None, author: str
+    home: Home, run: str, into: str, start: Position, passes: int, seed: int | None
 ) -> str:
     """Create the new run; its actor reads the other's log instead of playing."""
     if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,60}", into):
@@ -34,9 +36,13 @@ def replay_run(
             f"the log holds no experience of run {run} any more: the embedded bus keeps only what "
             "a resume needs; record on Kafka, whose retention you set"
         )
-    return home.create(
-        _config(old, run, start, steps * passes, seed), home.spec(state), author, into
-    )
+
+    async def known(order: object) -> dict[str, Any]:
+        spec: dict[str, Any] = state.config["spec"]
+        return spec
+
+    config = _config(old, run, start, steps * passes, seed)
+    return send_new(home, config, known, start=False, wait_s=0.0, name=into).run
 
 
 def _config(old: RunConfig, run: str, start: Position, steps: int, seed: int | None) -> RunConfig:

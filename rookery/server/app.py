@@ -23,6 +23,7 @@ from starlette.websockets import WebSocket
 
 from rookery.control.models import Health
 from rookery.control.settings import Settings
+from rookery.control.tokens import Token, TokenStore
 from rookery.server.control_plane import ControlPlane
 from rookery.server.http.actions import actions_router
 from rookery.server.http.home import home_router
@@ -36,7 +37,6 @@ from rookery.server.page import PAGES, PREFIXES, Page
 from rookery.server.security.guard import Guard
 from rookery.server.security.limits import RateLimits
 from rookery.server.security.tickets import Tickets
-from rookery.server.security.tokens import Token, TokenStore
 from rookery.server.stream.endpoint import Hub
 from rookery.server.watch import Watchers
 

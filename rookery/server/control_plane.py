@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from anyio import to_thread
 
+from rookery.config.reading import build
+from rookery.control.details import config_now, make_detail
+from rookery.control.diagnosis import why
+from rookery.control.history import History
 from rookery.control.home import Home
+from rookery.control.log_pages import audit_page, event_page
 from rookery.control.models import (
     Answer,
     Artifacts,
@@ -32,18 +37,15 @@ from rookery.control.models import (
     RunRow,
 )
 from rookery.control.run_state import DELETED, RunState
+from rookery.control.service import ANSWER_S, Service
 from rookery.control.settings import Settings
 from rookery.errors import InputError, UnknownName
 from rookery.messages import Command, Origin
-from rookery.server.feed.history import History
 from rookery.server.feed.memo import Memo
 from rookery.server.http.artifacts import find_artifact, list_artifacts
 from rookery.server.http.environments import Describer, seat_spaces
-from rookery.server.http.log_pages import audit_page, event_page
-from rookery.server.run_details import config_now, make_detail
 from rookery.server.run_rows import Rows
 from rookery.server.sandbox import Busy, Sandbox
-from rookery.server.sending import Sender
 
 if TYPE_CHECKING:
     from rookery.server.feed.follower import Follower
@@ -97,7 +99,8 @@ class ControlPlane:
         self._environments: list[Environment] | None = None
         sandbox = sandbox or Sandbox(home.environment)
         self._describer = Describer(settings.allow, sandbox)
-        self._sender = Sender(home, follower, settings.allow, sandbox, carries=fleet is not None)
+        carries = fleet is not None
+        self._service = Service(home, follower, sandbox.check, settings.allow, carries)
 
     def warm(self) -> None:
         """Read the metrics of the newest runs, once the log is known: a million points take a
@@ -164,9 +167,7 @@ class ControlPlane:
 
     def why(self, run: str) -> Diagnosis:
         """What is stuck. Slow."""
-        from rookery.control.diagnosis import why
-
-        return Diagnosis(**why(self.home, self._state(run).id))
+        return why(self.home, self._state(run))
 
     def ladder(self, run: str) -> dict[str, Any]:
         """Slow."""
@@ -230,15 +231,15 @@ class ControlPlane:
 
     # --- commands --------------------------------------------------------------------------------
 
-    async def submit(self, command: Command, wait_s: float = 5.0) -> Answer:
+    async def submit(self, command: Command, wait_s: float = ANSWER_S) -> Answer:
         """Append a command to the log, and wait for its answer; the same id again acts once."""
         self._all()
-        return await self._sender.submit(command, wait_s)
+        return await self._service.submit(command, wait_s)
 
-    def dry_run(self, command: Command) -> Answer:
-        """What would become of a command, judged by what is known now. Slow."""
+    async def dry_run(self, command: Command) -> Answer:
+        """What would become of a command, judged by what is known now."""
         self._all()
-        return self._sender.dry_run(command)
+        return await self._service.dry_run(command)
 
     async def create(
         self,
@@ -253,13 +254,12 @@ class ControlPlane:
     ) -> Answer:
         """Create a run, once it is known what its environment looks like. Takes seconds."""
         self._all()
-        return await self._sender.create(
-            config, author=author, reason=reason, id=id, origin=origin, start=start, dry_run=dry_run
-        )
+        who: dict[str, Any] = {"author": author, "reason": reason, "id": id, "origin": origin}
+        return await self._service.create(build(config), **who, start=start, dry_run=dry_run)
 
     def sent_before(self, prefix: str) -> str | None:
         """The id of a command that begins like this, if one was ever sent."""
-        return self._sender.sent_before(prefix)
+        return self._service.sent_before(prefix)
 
     # --- parts -----------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Having a process of its own look at a config: the server's side of `rookery prepare`.
+"""Having a process of its own check a config: the server's side of `rookery prepare`.
 
 The code of environments and players runs there and never in the server. A few look at a time; each
 has a deadline, and none outlives the server, which holds the other end of its standard input.
@@ -26,7 +26,7 @@ class Busy(RookeryError):
 
 
 class Sandbox:
-    """Looks at configs, in processes of `rookery prepare`."""
+    """Checks configs, in processes of `rookery prepare`."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Sandbox:
         self._free = asyncio.Semaphore(at_a_time)
         self._waiting = 0
 
-    async def look(self, order: Mapping[str, Any]) -> dict[str, Any]:
+    async def check(self, order: Mapping[str, Any]) -> dict[str, Any]:
         """The spec of the environment; an InputError if there is something wrong with the order."""
         if self._waiting >= MOST_WAITING:
             raise Busy(f"{self._waiting} configs are waiting to be looked at: try again later")

@@ -23,8 +23,8 @@ from rookery.control.home import Home
 from rookery.control.lease import SERVER as LOCK
 from rookery.control.lease import take_lock
 from rookery.control.settings import ServerSettings, Settings, check_bind
+from rookery.control.tokens import TokenStore
 from rookery.errors import InputError
-from rookery.server.security.tokens import TokenStore
 
 if TYPE_CHECKING:
     from rookery.server.control_plane import ControlPlane

@@ -26,8 +26,8 @@ from rookery.server.stream.websocket import (
     TOO_MANY,
     Authenticate,
     Caller,
+    Hangup,
     Hello,
-    Refusal,
     decoded,
     together,
 )
@@ -92,9 +92,9 @@ class Watchers:
             await websocket.accept()
             await caller.greet(decode)
             if self._watching >= self._most:
-                raise Refusal(TOO_MANY, f"{self._most} people watch already: try again later")
+                raise Hangup(TOO_MANY, f"{self._most} people watch already: try again later")
             await self._show(caller)
-        except Refusal as refusal:
+        except Hangup as refusal:
             await caller.refuse(refusal)
         except GONE:
             logger.debug("someone who watched has left")
@@ -130,7 +130,7 @@ class _Show:
     def _heed(self, said: _Said) -> None:
         match said:
             case Hello():
-                raise Refusal(BAD_MESSAGE, "hello was said already: say what to watch")
+                raise Hangup(BAD_MESSAGE, "hello was said already: say what to watch")
             case Watch() | Restart():
                 if isinstance(said, Watch) or self._order is None:
                     self._order = said

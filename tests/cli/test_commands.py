@@ -222,7 +222,7 @@ def test_plot_writes_a_png(shared_cli: Cli, trained: dict[str, Any], tmp_path: P
 def test_the_metrics_hold_what_a_practitioner_looks_for(
     shared_cli: Cli, trained: dict[str, Any]
 ) -> None:
-    from rookery.control.queries import training_history
+    from tests.conftest import training_history
 
     last = list(training_history(shared_cli.home, trained["run"]))[-1]
     wanted = {"policy_loss", "value_loss", "explained_variance", "clip_fraction", "kl", "entropy"}

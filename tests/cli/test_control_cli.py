@@ -309,7 +309,10 @@ def test_runs_are_listed_and_shown_as_at_home(remote: Remote, shared_cli: Cli, r
     there = remote("runs", "list", "--json").json["runs"]
     here = shared_cli("runs", "list", "--json").json["runs"]
     assert [row["run"] for row in there] == [row["run"] for row in here]
-    assert here[0].keys() <= there[0].keys()
+    assert here[0].keys() == there[0].keys()
+    near, far = (shown("runs", "show", run, "--json").json for shown in (shared_cli, remote))
+    assert near.keys() == far.keys() and near["seats"] == far["seats"]
+    assert near["directory"] == str(shared_cli.home.run_dir(run))
     assert run in remote("runs").stdout
     shown = remote("runs", "show", run)
     assert f"at {remote.server.url}" in shown.stdout and "balance" in shown.stdout

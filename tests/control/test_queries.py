@@ -23,12 +23,6 @@ STATE = RunState(
 class FakeHome:
     """One run that somebody owns, and no bus: nobody has reported anything."""
 
-    def __init__(self, state: RunState) -> None:
-        self._state = state
-
-    def state(self, run: str) -> RunState:
-        return self._state
-
     def is_owned(self, run: str) -> bool:
         return True
 
@@ -45,8 +39,8 @@ LEARNER = worker("learner", 0, running=True)
 
 def told(workers: dict[str, WorkerState], **changes: Any) -> tuple[str | None, str]:
     state = msgspec.structs.replace(STATE, workers=workers, **changes)
-    found = why(FakeHome(state), "r")  # type: ignore[arg-type]
-    return found["component"], found["summary"]
+    found = why(FakeHome(), state)  # type: ignore[arg-type]
+    return found.component, found.summary
 
 
 def test_a_worker_that_is_down_is_named() -> None:

@@ -11,11 +11,11 @@ from rookery.actor.loop import Admitted
 from rookery.actor.rollouts.recorded import RecordedRollout, recorded_steps
 from rookery.bus import EARLIEST, Outgoing
 from rookery.bus.memory import MemoryBus
-from rookery.control.queries import training_history
 from rookery.errors import InputError
 from rookery.messages import EXPERIENCES, WeightsVersion
 from rookery.messages.fragment import Fragment, FragmentHeader, encode_fragment
 from rookery.messages.steps import Steps
+from tests.conftest import training_history
 
 if TYPE_CHECKING:
     from tests.conftest import Cli

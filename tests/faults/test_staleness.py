@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rookery.control.queries import training_history
 from rookery.messages import TrainingMetrics
+from tests.conftest import training_history
 
 if TYPE_CHECKING:
     from tests.conftest import Cli

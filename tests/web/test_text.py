@@ -11,7 +11,7 @@ import pytest
 
 from rookery.bus import Outgoing
 from rookery.config.reading import build
-from rookery.control.check import look
+from rookery.control.check import check_config
 from rookery.messages import (
     METRICS_TRAINING,
     LedgerSummary,
@@ -37,7 +37,7 @@ def hostile(shared_cli: Any, served: Any) -> str:
     home = shared_cli.home
     config = build(SHORT)
     for name in (RUN, NAME):
-        home.create(config, look(home, config), author=HTML, run=name)
+        home.create(config, check_config(home, config), author=HTML, run=name)
     with contextlib.closing(home.open_run_bus(RUN, config)) as bus:
         bus.publish([Outgoing(METRICS_TRAINING, encode_json(said(i))) for i in range(1, 30)])
     home.record(

@@ -7,27 +7,16 @@ under them.
 from __future__ import annotations
 
 import heapq
-from typing import Any
 
 from rookery.bus import Record, Subscription
 from rookery.control.home import Home
+from rookery.control.log_messages import CHANNELS, PORTION, Message, only, read_record
 from rookery.control.run_log import RunLog
 from rookery.control.run_state import RunState
-from rookery.errors import MessageError
-from rookery.messages import (
-    COMMANDS,
-    EVENTS,
-    Command,
-    CommandAccepted,
-    CommandRejected,
-    Event,
-    decode_json,
-)
-from rookery.server.feed.recent_log import Message, Stretch
-from rookery.server.feed.run_metrics import is_text
-from rookery.server.feed.shared_topics import POLL_S, PORTION, only
+from rookery.messages import Command, CommandAccepted, CommandRejected, Event
+from rookery.server.feed.recent_log import Stretch
+from rookery.server.feed.shared_topics import POLL_S
 
-CHANNELS: dict[str, tuple[str, Any]] = {"events": (EVENTS, Event), "commands": (COMMANDS, Command)}
 RECENT = 20_000  # messages of a channel in memory
 RECENT_BYTES = 32 << 20
 AT_FIRST = 2_000  # that are read when the following begins; older ones are on the bus
@@ -115,20 +104,3 @@ class ControlFeed:
             self.recent[channel].add(messages)
             self.ends[channel] = messages[-1].seq
         return messages
-
-
-def read_record(home: Home, channel: str, record: Record) -> _Said | None:
-    """A record of the control log, if it is one that counts."""
-    topic, kind = CHANNELS[channel]
-    try:
-        said: Command | Event = decode_json(record.payload, kind)
-    except MessageError:
-        return None
-    if not is_text(record.payload):
-        return None
-    if channel == "commands" and not (
-        record.key == said.run and home.trusts(topic, said.run, record.payload, record.headers)
-    ):
-        return None
-    tag = str(said.__struct_config__.tag)
-    return Message(channel, record.offset, said.run, tag, record.time_s, record.payload), said

@@ -12,19 +12,21 @@ Whoever asks is answered from memory. What is older than memory is read from the
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import Literal, TypeVar
 
 from rookery.control.home import Home
+from rookery.control.log_messages import CHANNELS, Message
+from rookery.control.log_reader import Portion, read_bus, split_channel
 from rookery.control.run_state import DELETED, STOPPED, RunState
 from rookery.errors import RookeryError
 from rookery.messages import ActorMetrics, CommandAccepted, CommandRejected, TrainingMetrics
-from rookery.server.feed.control_log import CHANNELS, ControlFeed
-from rookery.server.feed.log_reader import Portion, read_bus, split_channel
-from rookery.server.feed.recent_log import Message, Stretch
+from rookery.server.feed.control_log import ControlFeed
+from rookery.server.feed.recent_log import Stretch
 from rookery.server.feed.runs import Feeds
 
 __all__ = ["Follower", "Message", "Portion"]
@@ -35,6 +37,7 @@ CLOSE_S = 10.0
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Listener = Callable[[list[Message]], None]
 
 
@@ -176,6 +179,25 @@ class Follower:
         for run, metrics in list(self._feeds.metrics.items()):
             ends.update({f"{part}/{run}": end for part, end in metrics.ends.items() if end >= 0})
         return ends
+
+    async def until(self, run: str, probe: Callable[[], T | None], wait_s: float) -> T | None:
+        """What `probe` finds, asked at once and whenever there is something new; None: nothing."""
+        loop, changed = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake(messages: list[Message]) -> None:
+            loop.call_soon_threadsafe(changed.set)
+
+        leave = self.listen(wake)
+        try:
+            async with asyncio.timeout(wait_s):
+                while (found := probe()) is None:
+                    await changed.wait()
+                    changed.clear()
+                return found
+        except TimeoutError:
+            return probe()
+        finally:
+            leave()
 
     # --- the thread ------------------------------------------------------------------------------
 

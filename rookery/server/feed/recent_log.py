@@ -11,18 +11,9 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
+from rookery.control.log_messages import Message
+
 _seq = attrgetter("seq")
-
-
-class Message(NamedTuple):
-    """A record of the bus as it is handed on."""
-
-    channel: str  # events, commands, metrics/RUN, actors/RUN
-    seq: int  # its offset on the bus
-    run: str
-    kind: str
-    time_s: float  # when it was published, seconds since the epoch
-    payload: bytes  # its JSON as it lies on the bus
 
 
 class _Kept(NamedTuple):

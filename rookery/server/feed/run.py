@@ -13,11 +13,11 @@ import time
 
 from rookery.bus import Bus, Subscription
 from rookery.control.home import Home
+from rookery.control.log_messages import PORTION, TOPICS, Message, only
 from rookery.control.run_state import DELETED, STOPPED, RunState
 from rookery.errors import RookeryError
-from rookery.server.feed.recent_log import Message
-from rookery.server.feed.run_metrics import RECENT, TOPICS, RunMetrics
-from rookery.server.feed.shared_topics import POLL_S, PORTION, only
+from rookery.server.feed.run_metrics import RECENT, RunMetrics
+from rookery.server.feed.shared_topics import POLL_S
 
 logger = logging.getLogger(__name__)
 

@@ -5,16 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rookery.bus import Record
-from rookery.messages import (
-    METRICS_ACTORS,
-    METRICS_TRAINING,
-    ActorMetrics,
-    TrainingMetrics,
-    decode_or_none,
-)
-from rookery.server.feed.recent_log import Message, Stretch
+from rookery.control.log_messages import TOPICS, Message, read_metrics
+from rookery.messages import ActorMetrics, TrainingMetrics
+from rookery.server.feed.recent_log import Stretch
 
-TOPICS = {"metrics": METRICS_TRAINING, "actors": METRICS_ACTORS}  # by a channel's first part
 RECENT = 256  # messages of a channel in memory: minutes of a run
 RECENT_BYTES = 4 << 20
 MOST_ACTORS = 4096
@@ -36,47 +30,23 @@ class RunMetrics:
 
     def take(self, part: str, records: Sequence[Record]) -> list[Message]:
         """The next records of a topic as messages; what cannot be read is left away."""
-        decode = self._training if part == "metrics" else self._actor
-        messages = [message for record in records if (message := decode(record))]
+        messages = [message for record in records if (message := self._read(part, record))]
         if messages:
             self.ends[part] = messages[-1].seq
             if part in self.recent:
                 self.recent[part].add(messages)
         return messages
 
-    def _training(self, record: Record) -> Message | None:
-        found = decode_or_none(record.payload, TrainingMetrics)
-        if found is None or not is_text(record.payload):
+    def _read(self, part: str, record: Record) -> Message | None:
+        found = read_metrics(part, self.run, record)
+        if found is None:
             return None
-        self.training = found
-        return Message(
-            f"metrics/{self.run}",
-            record.offset,
-            self.run,
-            "training",
-            record.time_s,
-            record.payload,
-        )
-
-    def _actor(self, record: Record) -> Message | None:
-        found = decode_or_none(record.payload, ActorMetrics)
-        if found is None or not is_text(record.payload):
-            return None
-        ordinal = found.actor.partition(".")[0] + "."
+        message, metrics = found
+        if isinstance(metrics, TrainingMetrics):
+            self.training = metrics
+            return message
+        ordinal = metrics.actor.partition(".")[0] + "."
         others = {n: m for n, m in self.actors.items() if not n.startswith(ordinal)}
         if len(others) < MOST_ACTORS:
-            self.actors = {**others, found.actor: found}  # its earlier incarnations are gone
-        return self._message("actors", "actor", record)
-
-    def _message(self, part: str, kind: str, record: Record) -> Message:
-        channel = f"{part}/{self.run}"
-        return Message(channel, record.offset, self.run, kind, record.time_s, record.payload)
-
-
-def is_text(payload: bytes) -> bool:
-    """Decoding JSON does not look into what it skips."""
-    try:
-        payload.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+            self.actors = {**others, metrics.actor: metrics}  # its earlier incarnations are gone
+        return message

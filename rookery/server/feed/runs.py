@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rookery.control.home import Home
+from rookery.control.log_messages import Message, is_shared
 from rookery.control.run_state import DELETED, ENDED, STOPPED, RunState
-from rookery.server.feed.recent_log import Message
 from rookery.server.feed.run import RunFeed
 from rookery.server.feed.run_metrics import RunMetrics
-from rookery.server.feed.shared_topics import SharedFeed, is_shared
+from rookery.server.feed.shared_topics import SharedFeed
 
 FIRST = 200  # the newest runs, which are looked at before anybody is answered
 LATER = 10  # others, at each poll

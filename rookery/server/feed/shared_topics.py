@@ -7,12 +7,9 @@ from collections.abc import Iterable, Mapping
 
 from rookery.bus import EARLIEST, Position, Record, Subscription
 from rookery.control.home import Home
-from rookery.control.run_state import RunState
-from rookery.errors import BusError
-from rookery.server.feed.recent_log import Message
-from rookery.server.feed.run_metrics import TOPICS, RunMetrics
+from rookery.control.log_messages import PORTION, TOPICS, Message, only
+from rookery.server.feed.run_metrics import RunMetrics
 
-PORTION = 1024  # records that one poll takes of a topic
 POLL_S = 0.001  # of a reader on a cluster: with no time at all it would ask for the topic's end
 
 
@@ -80,18 +77,3 @@ class SharedFeed:
                 metrics.begin(part, own[0].offset - 1)
             found += metrics.take(part, own)
         return sorted(found, key=lambda message: message.seq)
-
-
-def is_shared(state: RunState) -> bool:
-    """Whether the run's metrics are in topics that runs share."""
-    bus = state.config.get("config", {}).get("bus", {})
-    return bool(bus.get("kind") == "kafka" and bus.get("topics", "shared") == "shared")
-
-
-def only(position: Position, topic: str) -> int:
-    if len(position) != 1:
-        raise BusError(
-            f"topic {topic} has {len(position)} partitions, and its messages no order: make it "
-            "with one"
-        )
-    return position[0]

@@ -3,13 +3,13 @@
 from inspect import Parameter, Signature
 from typing import Any
 
-from anyio import to_thread
 from fastapi import APIRouter
 from pydantic import BaseModel, Field, create_model
 from starlette.responses import Response
 
 from rookery.control.actions import ACTION, ACTIONS, Action, parameters
 from rookery.control.models import Answer
+from rookery.control.tokens import Token
 from rookery.server.control_plane import ControlPlane
 from rookery.server.http.openapi import refusals
 from rookery.server.http.rest import (
@@ -26,7 +26,6 @@ from rookery.server.http.rest import (
     command_id,
     outcome,
 )
-from rookery.server.security.tokens import Token
 
 _CALLERS: dict[str, Any] = {"operate": Operator, "admin": Admin}
 _WAITING: dict[int | str, dict[str, Any]] = {
@@ -52,7 +51,7 @@ def actions_router(plane: ControlPlane) -> APIRouter:
             run, values, id=id, author=author_of(caller), reason=reason, origin="network"
         )
         if dry_run:
-            return outcome(await to_thread.run_sync(plane.dry_run, command))
+            return outcome(await plane.dry_run(command))
         return outcome(await plane.submit(command))
 
     def add(action: Action) -> None:

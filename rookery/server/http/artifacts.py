@@ -5,11 +5,9 @@ Nothing outside the run's own directory is ever named or opened, and no link is 
 
 from __future__ import annotations
 
-import os
-import stat
-from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
+from rookery.control.files import files_in
 from rookery.control.models import Artifact, Artifacts
 from rookery.errors import UnknownName
 
@@ -27,25 +25,6 @@ def list_artifacts(directory: Path) -> Artifacts:
         if len(found) == MOST:
             break
     return Artifacts(artifacts=sorted(found, key=lambda artifact: artifact.path))
-
-
-def measure(directory: Path) -> tuple[int, int]:
-    """How many files there are, and their bytes."""
-    sizes = [status.st_size for _, status in files_in(directory)]
-    return len(sizes), sum(sizes)
-
-
-def files_in(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Every plain file below, links and what vanishes meanwhile left out."""
-    for folder, _, names in os.walk(directory, followlinks=False):
-        for name in names:
-            path = Path(folder, name)
-            try:
-                status = path.lstat()
-            except FileNotFoundError:
-                continue
-            if stat.S_ISREG(status.st_mode):
-                yield path, status
 
 
 def is_offered(name: str) -> bool:

@@ -54,7 +54,7 @@ class Describer:
             return known
         named = config.environment
         order = {"environment": {"id": named.id, "kwargs": dict(named.kwargs)}}
-        spec = spec_from_json(await self._sandbox.look(order))
+        spec = spec_from_json(await self._sandbox.check(order))
         self._known[id] = (time.monotonic() + KEPT_S, spec)
         self._known.move_to_end(id)
         while len(self._known) > KEPT:

@@ -22,6 +22,7 @@ from rookery.control.models import (
     Ticket,
     TokenList,
 )
+from rookery.control.tokens import MAX_LABEL, Scope, TokenStore
 from rookery.errors import UnknownName
 from rookery.server.control_plane import ControlPlane
 from rookery.server.http.openapi import refusals
@@ -39,7 +40,6 @@ from rookery.server.http.rest import (
     plain,
 )
 from rookery.server.security.tickets import LIFETIME_S, Tickets
-from rookery.server.security.tokens import MAX_LABEL, Scope, TokenStore
 
 TokenId = Annotated[str, Path(alias="token", pattern="^[0-9a-f]{8}$", description="not its secret")]
 

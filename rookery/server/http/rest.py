@@ -1,9 +1,9 @@
 """The REST door: thin routes under /api/v1 over the plane.
 
-    rest.py            what all routes share: parameters, scopes, answers, idempotency
-    rest_runs.py       runs, and what can be read of each
-    rest_actions.py    what can be done to a run, one route for each action
-    rest_home.py       tokens, tickets, the log of all runs, what can be named
+    rest.py       what all routes share: parameters, scopes, answers, idempotency
+    runs.py       runs, and what can be read of each
+    actions.py    what can be done to a run, one route for each action
+    home.py       tokens, tickets, the log of all runs, what can be named
 
 Answers are built once, by the model that documents them, and handed over as they are.
 """
@@ -24,11 +24,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from starlette.responses import Response
 
 from rookery.control.models import Answer
+from rookery.control.tokens import Scope, Token, allows
 from rookery.errors import Forbidden, InputError
 from rookery.messages import new_id
 from rookery.server.control_plane import ControlPlane
 from rookery.server.http.problems import problem
-from rookery.server.security.tokens import Scope, Token, allows
 
 API = "/api/v1"
 RUN_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,99}$"

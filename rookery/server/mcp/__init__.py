@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
-from rookery.server.security.tokens import Scope, Token
+from rookery.control.tokens import Scope, Token
 
 if TYPE_CHECKING:
     from rookery.server.control_plane import ControlPlane

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from rookery.server.security.tokens import Scope, Token
+from rookery.control.tokens import Scope, Token
 
 if TYPE_CHECKING:
     from rookery.server.control_plane import ControlPlane

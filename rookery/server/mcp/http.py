@@ -19,8 +19,8 @@ from mcp.server.streamable_http_manager import StreamableHTTPASGIApp
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from rookery.control.tokens import Token
 from rookery.server.mcp.server import RookeryServer
-from rookery.server.security.tokens import Token
 
 if TYPE_CHECKING:
     from rookery.server.control_plane import ControlPlane

@@ -29,6 +29,7 @@ from mcp.types import (
 from mcp.types import Tool as WireTool
 from pydantic import BaseModel, ValidationError
 
+from rookery.control.tokens import Token, allows
 from rookery.errors import Forbidden, InputError, RookeryError, UnknownName
 from rookery.server.mcp.calls import Call, Tool
 from rookery.server.mcp.consent import Asking, Questions, ask
@@ -44,7 +45,6 @@ from rookery.server.mcp.untrusted import (
     structured,
     untrusted_fields,
 )
-from rookery.server.security.tokens import Token, allows
 
 if TYPE_CHECKING:
     from rookery.server.control_plane import ControlPlane

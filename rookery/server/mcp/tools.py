@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, get_args
 
-from anyio import to_thread
 from pydantic import Field, create_model
 
 from rookery.control.actions import ACTIONS, Action, Parameters, parameters
@@ -74,7 +73,7 @@ def _submit(action: Action) -> Act:
     async def act(call: Call, asked: Any) -> Answer:
         command = _made(action, call, asked)
         if asked.dry_run:
-            return await to_thread.run_sync(call.plane.dry_run, command)
+            return await call.plane.dry_run(command)
         return accepted(await call.plane.submit(command))
 
     return act
@@ -84,7 +83,7 @@ def _submit_job(action: Action) -> Act:
     async def act(call: Call, asked: Any) -> Answer:
         command = _made(action, call, asked)
         if asked.dry_run:
-            answer = await to_thread.run_sync(call.plane.dry_run, command)
+            answer = await call.plane.dry_run(command)
             return JobAnswer(**answer.model_dump(), finished=False, result={}, look="")
         return await send_job(call, command, asked.wait_s)
 
@@ -96,7 +95,7 @@ def _delete(action: Action) -> Act:
 
     async def act(call: Call, asked: Any) -> Answer:
         command = _made(action, call, asked)
-        would = await to_thread.run_sync(call.plane.dry_run, command)
+        would = await call.plane.dry_run(command)
         if asked.dry_run:
             return would
         if would.outcome == "would_reject":

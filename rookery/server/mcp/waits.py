@@ -6,10 +6,8 @@ something new in the log or the metrics.
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
@@ -31,42 +29,19 @@ T = TypeVar("T")
 
 async def watch(
     call: Call,
+    run: str,
     look: Callable[[], T | None],
     wait_s: float,
     tell: Callable[[float], Awaitable[None]],
 ) -> T | None:
     """What `look` finds; None if it finds nothing in time. `tell` gets the seconds waited."""
-    began = time.monotonic()
-    with _news(call) as news:
-        told_s = 0.0
-        while True:
-            found, waited_s = look(), time.monotonic() - began
-            if found is not None or waited_s >= wait_s:
-                return found
-            if waited_s >= told_s + TELL_S:
-                await tell(waited_s)
-                told_s = waited_s
-            try:
-                async with asyncio.timeout(min(told_s + TELL_S, wait_s) - waited_s):
-                    await news.wait()
-            except TimeoutError:
-                continue
-            news.clear()
-
-
-@contextmanager
-def _news(call: Call) -> Iterator[asyncio.Event]:
-    """An event that is set whenever the follower has read something."""
-    loop, news = asyncio.get_running_loop(), asyncio.Event()
-
-    def wake(*_: object) -> None:
-        loop.call_soon_threadsafe(news.set)
-
-    stop = call.plane.follower.listen(wake)
-    try:
-        yield news
-    finally:
-        stop()
+    began, left_s = time.monotonic(), wait_s
+    while True:
+        found = await call.plane.follower.until(run, look, min(TELL_S, left_s))
+        left_s = began + wait_s - time.monotonic()
+        if found is not None or left_s <= 0:
+            return found
+        await tell(wait_s - left_s)
 
 
 # --- runs ----------------------------------------------------------------------------------------
@@ -111,7 +86,7 @@ async def _wait_for_run(call: Call, asked: WaitForRun) -> Waited:
 
         return tell
 
-    row = await watch(call, look, asked.wait_s, told()) or call.plane.row(run)
+    row = await watch(call, run, look, asked.wait_s, told()) or call.plane.row(run)
     return Waited(
         **row.model_dump(),
         reached=_reached(row, asked),
@@ -160,7 +135,7 @@ async def send_job(call: Call, command: Command, wait_s: float) -> JobAnswer:
         await call.tell(waited_s, wait_s, f"{answer.kind}: no result yet")
 
     patience_s = wait_s if answer.outcome == "accepted" else 0.0
-    found = await watch(call, done.look, patience_s, tell)
+    found = await watch(call, command.run, done.look, patience_s, tell)
     if found is None:
         how = f"get_events of run {command.run}: the job_done event of command {command.id}"
         return JobAnswer(**answer.model_dump(), finished=False, result={}, look=how)

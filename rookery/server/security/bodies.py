@@ -17,7 +17,7 @@ from rookery.server.security.refusals import (
     TOO_SLOW,
     Message,
     Receive,
-    Refused,
+    RequestRefused,
     too_large,
 )
 
@@ -38,23 +38,23 @@ class Bodies:
         self._too_large = too_large(max_kb)
 
     async def checked(self, seen: Seen, receive: Receive) -> Receive:
-        """The same request with its body at hand; raises Refused, or Gone."""
+        """The same request with its body at hand; raises RequestRefused, or Gone."""
         length = seen.get(b"content-length", b"0")
         if length is None or not length.isdigit():
-            raise Refused(BAD_LENGTH)
+            raise RequestRefused(BAD_LENGTH)
         if declares_body(seen) and not _is_json(seen.get(b"content-type")):
-            raise Refused(NOT_JSON)
+            raise RequestRefused(NOT_JSON)
         try:
             async with asyncio.timeout(self._timeout_s):
                 body = await self._read(receive)
         except TimeoutError:
-            raise Refused(TOO_SLOW) from None
+            raise RequestRefused(TOO_SLOW) from None
         if body and not _is_json(seen.get(b"content-type")):
-            raise Refused(NOT_JSON)
+            raise RequestRefused(NOT_JSON)
         if b"\0" in body:  # UTF-16 or UTF-32, in which a count of bytes misses brackets
-            raise Refused(BAD_TEXT)
+            raise RequestRefused(BAD_TEXT)
         if is_too_deep(body):
-            raise Refused(TOO_DEEP)
+            raise RequestRefused(TOO_DEEP)
         return _replay(body, receive)
 
     async def _read(self, receive: Receive) -> bytes:
@@ -72,7 +72,7 @@ class Bodies:
                 parts.append(part)
             more = message.get("more_body", False)
         if size > self._max_bytes:
-            raise Refused(self._too_large)
+            raise RequestRefused(self._too_large)
         return b"".join(parts)
 
 

@@ -23,6 +23,7 @@ from collections.abc import Awaitable, Callable, Collection
 from urllib.parse import parse_qsl, unquote_to_bytes, urlencode
 
 from rookery.control.settings import ServerSettings
+from rookery.control.tokens import Token, TokenStore
 from rookery.server.security.bodies import Bodies, Gone, Seen, declares_body
 from rookery.server.security.limits import RateLimits
 from rookery.server.security.refusals import (
@@ -38,7 +39,7 @@ from rookery.server.security.refusals import (
     Message,
     Receive,
     RefusalLog,
-    Refused,
+    RequestRefused,
     Scope,
     Send,
     answer,
@@ -46,7 +47,6 @@ from rookery.server.security.refusals import (
     too_often,
 )
 from rookery.server.security.tickets import Tickets, is_artifact
-from rookery.server.security.tokens import Token, TokenStore
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -112,7 +112,7 @@ class Guard:
             self._admit(scope, seen)
             if scope["method"] not in _SAFE or declares_body(seen):
                 receive = await self._bodies.checked(seen, receive)
-        except Refused as refused:
+        except RequestRefused as refused:
             self._log.note(refused.refusal, scope)
             await answer(refused.refusal, send, close=declares_body(seen))
         except Gone:
@@ -123,7 +123,7 @@ class Guard:
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             self._admit(scope, _seen(scope["headers"]))
-        except Refused as refused:
+        except RequestRefused as refused:
             self._log.note(refused.refusal, scope)
             await receive()  # that it wants to connect
             await answer_upgrade(refused.refusal, scope, send)
@@ -133,17 +133,17 @@ class Guard:
     # --- who asks --------------------------------------------------------------------------------
 
     def _admit(self, scope: Scope, seen: Seen) -> None:
-        """Raise Refused, or leave whose request it is in the scope."""
+        """Raise RequestRefused, or leave whose request it is in the scope."""
         query: bytes = scope["query_string"]
         has_token = b"rk_" in query and _TOKEN.search(unquote_to_bytes(query)) is not None
         ticket = _take_ticket(scope, query) if has_token or b"ticket" in query else None
         host = (seen.get(b"host") or b"").lower()
         if not self._is_ours(host):
-            raise Refused(BAD_HOST)
+            raise RequestRefused(BAD_HOST)
         if b"origin" in seen and not self._is_own_origin(seen[b"origin"], host):
-            raise Refused(BAD_ORIGIN)
+            raise RequestRefused(BAD_ORIGIN)
         if has_token:
-            raise Refused(TOKEN_IN_QUERY)
+            raise RequestRefused(TOKEN_IN_QUERY)
         if scope["type"] == "http":
             token = self._asker(scope, seen, ticket)
             if b"authorization" in seen:
@@ -174,9 +174,9 @@ class Guard:
         if b"authorization" in seen:
             return self._bearer(seen[b"authorization"])
         if ticket is None or method != "GET" or not is_artifact(path):
-            raise Refused(NO_TOKEN)
+            raise RequestRefused(NO_TOKEN)
         if not self._tickets.take(ticket, path):
-            raise Refused(BAD_TICKET)
+            raise RequestRefused(BAD_TICKET)
         return TICKET_HOLDER
 
     def _connecting(self, scope: Scope, seen: Seen) -> Token | None:
@@ -184,19 +184,19 @@ class Guard:
         if b"authorization" in seen:
             return self._bearer(seen[b"authorization"])
         if scope["path"] not in CONVERSATIONS:
-            raise Refused(NO_TOKEN)
+            raise RequestRefused(NO_TOKEN)
         return None
 
     def _bearer(self, value: bytes | None) -> Token:
         """None stands for two headers, of which nobody can say which one counts."""
         if value is None:
-            raise Refused(BAD_TOKEN)
+            raise RequestRefused(BAD_TOKEN)
         scheme, _, text = value.partition(b" ")
         if scheme.lower() != b"bearer":
-            raise Refused(NO_TOKEN)
+            raise RequestRefused(NO_TOKEN)
         token = self._tokens.check(text.strip(b" ").decode("latin-1"), self._now())
         if token is None:
-            raise Refused(BAD_TOKEN)
+            raise RequestRefused(BAD_TOKEN)
         return token
 
     def _count(self, token: Token, scope: Scope) -> None:
@@ -205,7 +205,7 @@ class Guard:
         if not wait_s and changes:
             wait_s = self.limits.take(token.id, "change")
         if wait_s:
-            raise Refused(too_often(wait_s))
+            raise RequestRefused(too_often(wait_s))
 
     # --- what is answered ------------------------------------------------------------------------
 

@@ -48,7 +48,7 @@ class Refusal:
     headers: Headers
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """Ends the way of a request through the guard."""
 
     def __init__(self, refusal: Refusal) -> None:

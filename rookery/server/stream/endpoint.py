@@ -32,8 +32,8 @@ from rookery.server.stream.websocket import (
     TOO_MANY,
     Authenticate,
     Caller,
+    Hangup,
     Hello,
-    Refusal,
     together,
 )
 
@@ -80,10 +80,10 @@ class Hub:
         try:
             await websocket.accept()
             if len(self._clients) >= self._most_clients:
-                raise Refusal(TOO_MANY, f"{self._most_clients} clients follow already: try later")
+                raise Hangup(TOO_MANY, f"{self._most_clients} clients follow already: try later")
             self._clients.add(client)
             await self._converse(client)
-        except Refusal as refusal:
+        except Hangup as refusal:
             await caller.refuse(refusal)
         except GONE:
             logger.debug("a client of the stream has left")
@@ -96,7 +96,7 @@ class Hub:
     async def _converse(self, client: _Client) -> None:
         await client.caller.greet(decode)
         if not await self._rounds.start():
-            raise Refusal(NOT_READY, "the server is starting: try again")
+            raise Hangup(NOT_READY, "the server is starting: try again")
         await client.websocket.send_text(READY)
         await together(
             lambda: self._receive(client), client.caller.stay_known, lambda: self._send(client)
@@ -107,7 +107,7 @@ class Hub:
         while True:
             said = decode(await client.caller.received())
             if isinstance(said, Hello):
-                raise Refusal(BAD_MESSAGE, "hello was said already: subscribe")
+                raise Hangup(BAD_MESSAGE, "hello was said already: subscribe")
             client.wanted = said
             client.outbox.wake.set()
 

@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from typing import NamedTuple
 
-from rookery.server.feed.recent_log import Message
+from rookery.control.log_messages import Message
 from rookery.server.stream.protocol import Left, left_out
 
 MOST_BYTES = 8 << 20  # waiting for one client; most of it is shared with others

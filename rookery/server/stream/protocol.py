@@ -8,7 +8,7 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from rookery.server.feed.recent_log import Message
+from rookery.control.log_messages import Message
 from rookery.server.stream.websocket import Hello, decoded
 
 _RUN = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}"

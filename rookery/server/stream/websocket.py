@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Meta
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketDisconnected
 
-from rookery.server.security.tokens import Token, allows
+from rookery.control.tokens import Token, allows
 
 MAX_BYTES = 64 << 10  # of a client's message
 BAD_MESSAGE, BAD_TOKEN, BAD_SCOPE, TOO_MANY, NOT_READY = 4400, 4401, 4403, 4429, 1013
@@ -42,7 +42,7 @@ class Hello(msgspec.Struct, tag="hello", forbid_unknown_fields=True):
     token: Annotated[str, Meta(max_length=256)]
 
 
-class Refusal(Exception):
+class Hangup(Exception):
     """The conversation ends: a code of the contract, and one line."""
 
     def __init__(self, code: int, detail: str) -> None:
@@ -65,7 +65,7 @@ class Caller:
             with anyio.move_on_after(HELLO_S):
                 said = decode(await self.received())
                 if not isinstance(said, Hello):
-                    raise Refusal(BAD_TOKEN, "say hello first, with a token")
+                    raise Hangup(BAD_TOKEN, "say hello first, with a token")
                 self._token = said.token
         self._know()
 
@@ -77,9 +77,9 @@ class Caller:
     def _know(self) -> None:
         token = self._authenticate(self._token) if self._token else None
         if token is None:
-            raise Refusal(BAD_TOKEN, "no valid token: make one with rookery tokens create")
+            raise Hangup(BAD_TOKEN, "no valid token: make one with rookery tokens create")
         if not allows(token.scope, "read"):
-            raise Refusal(BAD_SCOPE, "the token's scope does not let it read")
+            raise Hangup(BAD_SCOPE, "the token's scope does not let it read")
 
     async def received(self) -> Mapping[str, object]:
         message = await self.websocket.receive()
@@ -87,7 +87,7 @@ class Caller:
             raise WebSocketDisconnect(message.get("code", 1005))
         return message
 
-    async def refuse(self, refusal: Refusal) -> None:
+    async def refuse(self, refusal: Hangup) -> None:
         """Say why in a frame, then in the code."""
         try:
             with anyio.move_on_after(GOOD_BYE_S):
@@ -98,14 +98,14 @@ class Caller:
 
 
 async def together(*parts: Callable[[], Awaitable[None]]) -> None:
-    """All at once until the first of them ends; a Refusal is raised when all have."""
-    ended: list[Refusal] = []
+    """All at once until the first of them ends; a Hangup is raised when all have."""
+    ended: list[Hangup] = []
     async with anyio.create_task_group() as tasks:
 
         async def run(part: Callable[[], Awaitable[None]]) -> None:
             try:
                 await part()
-            except Refusal as refusal:
+            except Hangup as refusal:
                 ended.append(refusal)
             except GONE:
                 logger.debug("a client has left")
@@ -121,13 +121,13 @@ def decoded(message: Mapping[str, object], decode: Callable[[str], Said], where:
     """A client's message as the server received it, checked as it is decoded."""
     text = message.get("text")
     if not isinstance(text, str):
-        raise Refusal(BAD_MESSAGE, "messages are text: send JSON")
+        raise Hangup(BAD_MESSAGE, "messages are text: send JSON")
     if len(text.encode(errors="replace")) > MAX_BYTES:
-        raise Refusal(BAD_MESSAGE, f"a message has at most {MAX_BYTES} bytes")
+        raise Hangup(BAD_MESSAGE, f"a message has at most {MAX_BYTES} bytes")
     try:
         return decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as problem:
-        raise Refusal(BAD_MESSAGE, f"not a message of {where}: {str(problem)[:300]}") from None
+        raise Hangup(BAD_MESSAGE, f"not a message of {where}: {str(problem)[:300]}") from None
 
 
 def error(detail: str) -> str:

@@ -21,7 +21,6 @@ from rookery.bus.kafka.bus import KafkaBus
 from rookery.bus.kafka.settings import KafkaSettings
 from rookery.bus.memory import MemoryBus
 from rookery.cli.text import show_text
-from rookery.control.diagnosis import why
 from rookery.learner.credits import CreditBook
 from rookery.learner.generations import Branch
 from rookery.learner.inbox import Inbox
@@ -210,7 +209,7 @@ def test_a_run_goes_on_beside_foreign_messages(running: Started, kafka: Cluster)
     assert found.keys() == sent.keys()
     for offset, says in sent.items():
         assert "skipped" in found[offset] and says in found[offset]
-    assert f"{len(UNREADABLE)} messages" in why(running.cli.home, running.run)["summary"]
+    assert f"{len(UNREADABLE)} messages" in running.cli("why", running.run).stdout
     assert running.interrupt().code == 130
     shown = running.show()
     assert shown["damaged"] == len(UNREADABLE) and shown["balance"]["exact"]

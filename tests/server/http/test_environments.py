@@ -102,7 +102,7 @@ class CountingLooker(Sandbox):
         super().__init__({})
         self.asked: list[str] = []
 
-    async def look(self, order: Mapping[str, Any]) -> dict[str, Any]:
+    async def check(self, order: Mapping[str, Any]) -> dict[str, Any]:
         id = order["environment"]["id"]
         self.asked.append(id)
         if id == "Nothing-v0":

@@ -25,11 +25,11 @@ from schemathesis.specs.openapi.checks import ignored_auth, positive_data_accept
 
 from rookery.config.reading import build
 from rookery.control.settings import ServerSettings, Settings
+from rookery.control.tokens import TokenStore
 from rookery.errors import InputError
 from rookery.server.app import build_app
 from rookery.server.control_plane import ControlPlane
 from rookery.server.sandbox import Sandbox
-from rookery.server.security.tokens import TokenStore
 from rookery.spaces import Categorical, EnvironmentSpec, Leaf, SeatSpec, spec_to_json
 from rookery.testing.owner import control_plane_of
 
@@ -56,7 +56,7 @@ WAIT_S = 20.0
 class Imagined(Sandbox):
     """Knows one environment without looking."""
 
-    async def look(self, order: Mapping[str, Any]) -> dict[str, Any]:
+    async def check(self, order: Mapping[str, Any]) -> dict[str, Any]:
         if order.get("config", order)["environment"]["id"] != SPEC.id:
             raise InputError("unknown environment")
         return spec_to_json(SPEC)

@@ -24,6 +24,7 @@ from rookery.config.reading import build
 from rookery.control.actions import ACTIONS
 from rookery.control.home import Home
 from rookery.control.settings import Allow, Settings
+from rookery.control.tokens import Scope, TokenStore
 from rookery.errors import BusError
 from rookery.messages import (
     PauseRun,
@@ -35,7 +36,6 @@ from rookery.server.control_plane import ControlPlane
 from rookery.server.feed.follower import Follower
 from rookery.server.mcp.http import McpDoor
 from rookery.server.sandbox import Sandbox
-from rookery.server.security.tokens import Scope, TokenStore
 from rookery.spaces import Categorical, EnvironmentSpec, Leaf, SeatSpec
 from rookery.testing.owner import StandInOwner, control_plane_of
 
@@ -750,7 +750,7 @@ def test_looking_ends_with_who_wanted_to_know(home: Path, own_module: Path) -> N
     async def ask_and_leave() -> int:
         sandbox = Sandbox(Home(home).environment)
         config = build(ours(hang=True)["config"]).model_dump(mode="json")
-        asked = asyncio.create_task(sandbox.look({"config": config}))
+        asked = asyncio.create_task(sandbox.check({"config": config}))
         async with asyncio.timeout(60):
             while not _pid(own_module):
                 await asyncio.sleep(0.01)
@@ -765,7 +765,7 @@ def test_looking_ends_with_who_wanted_to_know(home: Path, own_module: Path) -> N
 LOOKING = """\
 import asyncio, json, sys
 from rookery.server.sandbox import Sandbox
-asyncio.run(Sandbox({"ROOKERY_HOME": sys.argv[1]}).look({"config": json.loads(sys.argv[2])}))
+asyncio.run(Sandbox({"ROOKERY_HOME": sys.argv[1]}).check({"config": json.loads(sys.argv[2])}))
 """
 
 
@@ -1007,8 +1007,8 @@ def test_a_local_owner_names_what_it_likes(home: Path, own_module: Path) -> None
 
 
 def test_a_name_that_is_taken_grows_by_a_letter(stage: Stage) -> None:
-    config, sender = build(CARTPOLE["config"]), stage.plane._sender
-    taken = stage.create(sender._new_run(config, "some-command"))
-    other = sender._new_run(config, "some-command")
+    config, service = build(CARTPOLE["config"]), stage.plane._service
+    taken = stage.create(service._new_run(config, "some-command"))
+    other = service._new_run(config, "some-command")
     assert other.startswith(taken)
     assert len(other) == len(taken) + 1

@@ -38,6 +38,7 @@ from rookery.control.home import Home
 from rookery.control.models import RunDetail, RunPage
 from rookery.control.run_log import RunLog
 from rookery.control.settings import ServerSettings
+from rookery.control.tokens import Scope, Token, TokenStore
 from rookery.envs.registry import describe
 from rookery.messages import (
     CheckpointSaved,
@@ -62,7 +63,6 @@ from rookery.server.mcp.untrusted import KEY, META, as_text, untrusted_fields
 from rookery.server.security.guard import Guard
 from rookery.server.security.limits import RateLimits
 from rookery.server.security.tickets import Tickets
-from rookery.server.security.tokens import Scope, Token, TokenStore
 from rookery.spaces import spec_to_json
 
 pytestmark = pytest.mark.anyio
@@ -97,7 +97,7 @@ class Sandbox:
     def __init__(self, spec: Any) -> None:
         self._spec = spec
 
-    async def look(self, order: Any) -> Any:
+    async def check(self, order: Any) -> Any:
         return spec_to_json(self._spec)
 
 
@@ -623,7 +623,8 @@ async def test_an_error_that_repeats_what_others_wrote_is_marked(world: World, e
 
 def test_untrusted_fields_are_found_at_any_depth() -> None:
     fields = ("environment", "reason", "workers[].last_error", "seats")
-    assert untrusted_fields(RunDetail) == fields
+    trained = ("damaged_checkpoints", "policies", "seat_returns", "league")
+    assert untrusted_fields(RunDetail) == (*fields, *trained)
     assert untrusted_fields(RunPage) == ("runs[].environment", "runs[].reason")
 
 

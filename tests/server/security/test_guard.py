@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from rookery.control.settings import ServerSettings
+from rookery.control.tokens import Token, TokenStore
 from rookery.server.security.guard import Guard
 from rookery.server.security.limits import RateLimits
 from rookery.server.security.refusals import Message, Receive, Scope, Send
 from rookery.server.security.tickets import Tickets
-from rookery.server.security.tokens import Token, TokenStore
 
 HOST = b"127.0.0.1:7860"
 RUNS = "/api/v1/runs"

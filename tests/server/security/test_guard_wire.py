@@ -14,10 +14,10 @@ import pytest
 import uvicorn
 
 from rookery.control.settings import ServerSettings
+from rookery.control.tokens import TokenStore
 from rookery.server.security.guard import Guard
 from rookery.server.security.refusals import Receive, Scope, Send, quieten_server_log
 from rookery.server.security.tickets import Tickets
-from rookery.server.security.tokens import TokenStore
 
 TIMEOUT_S = 20.0
 RUNS = "/api/v1/runs"

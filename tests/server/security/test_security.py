@@ -20,8 +20,8 @@ import websockets
 
 from rookery.bus import Outgoing
 from rookery.control.run_log import RunLog
+from rookery.control.tokens import TokenStore
 from rookery.messages import COMMANDS, PauseRun, ScaleActors, StopRun, encode_json, new_id
-from rookery.server.security.tokens import TokenStore
 from tests.conftest import Cli, Served, wait_until
 
 CARTPOLE = {"environment": {"id": "CartPole-v1"}}

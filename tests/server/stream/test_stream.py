@@ -27,6 +27,7 @@ from rookery.bus import Bus, Outgoing
 from rookery.config.reading import validate
 from rookery.control.home import Home
 from rookery.control.settings import ServerSettings, Settings
+from rookery.control.tokens import Token
 from rookery.messages import (
     METRICS_ACTORS,
     METRICS_TRAINING,
@@ -40,7 +41,6 @@ from rookery.messages import (
     encode_json,
 )
 from rookery.server.feed.follower import Follower, Message
-from rookery.server.security.tokens import Token
 from rookery.server.stream import websocket as conversing
 from rookery.server.stream.endpoint import Hub
 from rookery.server.stream.outbox import Outbox, StreamBatch

@@ -1,4 +1,4 @@
-"""Messages that are not in memory any more, read from the bus in the thread of who asks."""
+"""Messages of any channel, read from the bus in the thread of who asks."""
 
 from __future__ import annotations
 
@@ -8,12 +8,18 @@ from typing import NamedTuple
 
 from rookery.bus import Bus, Record
 from rookery.control.home import Home
+from rookery.control.log_messages import (
+    CHANNELS,
+    PORTION,
+    TOPICS,
+    Message,
+    is_shared,
+    only,
+    read_metrics,
+    read_record,
+)
 from rookery.control.run_state import DELETED, RunState
 from rookery.errors import InputError
-from rookery.server.feed.control_log import CHANNELS, read_record
-from rookery.server.feed.recent_log import Message
-from rookery.server.feed.run_metrics import TOPICS, RunMetrics
-from rookery.server.feed.shared_topics import PORTION, is_shared, only
 
 
 class Portion(NamedTuple):
@@ -55,11 +61,19 @@ def read_bus(
     return Portion(max(first, after + 1), found[:limit])
 
 
+def newest_seq(home: Home, state: RunState | None, channel: str) -> int:
+    """The seq of the channel's newest message; -1: there is none."""
+    topic, _ = _topic(home, state, channel)
+    with _opened(home, state, channel) as bus:
+        return -1 if bus is None else only(bus.end(topic), topic) - 1
+
+
 def _topic(
     home: Home, state: RunState | None, channel: str
 ) -> tuple[str, Callable[[Record], Message | None]]:
     """The channel's topic, and what makes a message of a record if it is one of the channel's."""
     part, run = split_channel(channel)
+    shared = state is not None and is_shared(state)
 
     def of_log(record: Record) -> Message | None:
         found = read_record(home, channel, record)
@@ -68,13 +82,10 @@ def _topic(
     def of_run(record: Record) -> Message | None:
         if shared and record.headers.get("run") != run:
             return None
-        found = metrics.take(part, [record])
-        return found[0] if found else None
+        found = read_metrics(part, run, record)
+        return found[0] if found is not None else None
 
-    if part in CHANNELS:
-        return CHANNELS[part][0], of_log
-    metrics, shared = RunMetrics(run), state is not None and is_shared(state)
-    return TOPICS[part], of_run
+    return (CHANNELS[part][0], of_log) if part in CHANNELS else (TOPICS[part], of_run)
 
 
 @contextmanager

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rookery.control import tokens as module
+from rookery.control.tokens import SCOPES, Scope, Token, TokenStore, allows
 from rookery.errors import InputError, UnknownName
-from rookery.server.security import tokens as module
-from rookery.server.security.tokens import SCOPES, Scope, Token, TokenStore, allows
 
 NOW = 1e12  # long after whatever was made without an end
 
@@ -232,7 +232,7 @@ def test_a_failed_write_leaves_the_old_file(
 
 CREATE_MANY = """
 import sys, pathlib
-from rookery.server.security.tokens import TokenStore
+from rookery.control.tokens import TokenStore
 store = TokenStore(pathlib.Path(sys.argv[1]))
 for i in range(10):
     store.create("read", None, str(i))

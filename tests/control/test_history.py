@@ -22,9 +22,11 @@ from rookery.bus.kafka.settings import KafkaSettings
 from rookery.bus.kafka.topics import NEWEST
 from rookery.bus.sqlite import SqliteBus, SqliteSubscription
 from rookery.config.models import RunConfig
+from rookery.control import history as history_module
+from rookery.control import metric_table
+from rookery.control.history import History
 from rookery.control.home import Home
 from rookery.control.models import Metrics, Series
-from rookery.control.queries import training_history
 from rookery.errors import InputError, UnknownName
 from rookery.messages import (
     METRICS_TRAINING,
@@ -35,9 +37,7 @@ from rookery.messages import (
     TrainingMetrics,
     encode_json,
 )
-from rookery.server.feed import history as history_module
-from rookery.server.feed import metric_table
-from rookery.server.feed.history import History
+from tests.conftest import training_history
 from tools.kafka.mock import MockCluster
 
 RUN = "r"

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rookery.bus import EARLIEST, Bus, Position, Record, Subscription
+from rookery.control.metric_table import LARGEST, TIME, MetricTable
 from rookery.control.models import Metrics, Series
 from rookery.errors import InputError, RookeryError, UnknownName
 from rookery.messages import METRICS_TRAINING
-from rookery.server.feed.metric_table import LARGEST, TIME, MetricTable
 
 if TYPE_CHECKING:
     from rookery.control.home import Home

@@ -1,4 +1,4 @@
-"""What can be said of a command before its run's owner hears of it.
+"""What can be said of a command before its run's owner hears of it: values are checked once, here.
 
 Values out of range, players that are none, and what the home's owner did not allow to those who
 come by network: refused here, so that nothing of it ever stands in the log.
@@ -10,13 +10,13 @@ import msgspec
 
 from rookery.config.live import effective
 from rookery.config.models import RunConfig
-from rookery.control.allow import player_refused, refused, seats_refused
 from rookery.control.effects import effect
+from rookery.control.files import measure
 from rookery.control.home import Home
 from rookery.control.run_state import RunState
 from rookery.control.seats import seats_after
 from rookery.control.settings import Allow
-from rookery.errors import ConfigError, Forbidden
+from rookery.errors import ConfigError, Forbidden, MessageError
 from rookery.messages import (
     MAX_JSON_BYTES,
     Command,
@@ -26,10 +26,9 @@ from rookery.messages import (
     PlayMatch,
     SetHyperparameters,
     SetSeatMap,
+    decode_json,
     encode_json,
 )
-from rookery.players.names import PlayerName
-from rookery.server.http.artifacts import measure
 
 
 class Judge:
@@ -45,6 +44,8 @@ class Judge:
                 effective(self._home.config(state), {**state.hyperparameters, **values})
             case SetSeatMap(seats=asked):
                 if command.origin == "network":
+                    from rookery.control.allow import seats_refused  # numpy: the shell needs none
+
                     _forbid(seats_refused(asked, self._allow))
                 whole = seats_after(state, self._home.config(state), asked)
                 return msgspec.structs.replace(command, seats=whole)
@@ -56,6 +57,8 @@ class Judge:
 
     def check_config(self, config: RunConfig, origin: Origin) -> None:
         if origin == "network":
+            from rookery.control.allow import refused
+
             _forbid(refused(config, self._allow))
 
     def effect(self, state: RunState, command: Command) -> str:
@@ -65,6 +68,9 @@ class Judge:
         return effect(state, self._home.config(state), command, files)
 
     def _check_players(self, command: Command, *players: str) -> None:
+        from rookery.control.allow import player_refused
+        from rookery.players.names import PlayerName
+
         for player in players:
             PlayerName.parse(player)
             if command.origin == "network":
@@ -74,11 +80,15 @@ class Judge:
 def check_size(command: Command) -> None:
     """Refuse what no reader of the log would take."""
     try:
-        size = len(encode_json(command))
+        written = encode_json(command)
     except (OverflowError, TypeError, ValueError, RecursionError) as error:
         raise ConfigError(f"a value cannot be written down: {error}") from None
-    if size > MAX_JSON_BYTES:
-        raise ConfigError(f"a command of {size:,} bytes is over {MAX_JSON_BYTES:,}")
+    if len(written) > MAX_JSON_BYTES:
+        raise ConfigError(f"a command of {len(written):,} bytes is over {MAX_JSON_BYTES:,}")
+    try:
+        decode_json(written, Command)  # ranges, which only readers look at
+    except MessageError as error:
+        raise ConfigError(f"a value is out of range: {error}") from None
 
 
 def _forbid(why: str | None) -> None:

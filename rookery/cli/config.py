@@ -1,0 +1,75 @@
+"""The config that a command line stands for, and `rookery config show`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from typing import Any
+
+from rookery.cli.exits import OK
+
+
+def config_from(arguments: argparse.Namespace) -> Any:
+    from rookery.config.reading import assignment, build, load_yaml, seats_from, self_play
+
+    layers: list[dict[str, Any]] = []
+    if arguments.config:
+        layers.append(load_yaml(arguments.config))
+    if arguments.environment:
+        layers.append({"environment": {"id": arguments.environment}})
+    flags = {
+        "algorithm.kind": arguments.algorithm,
+        "actors.count": arguments.actors,
+        "actors.envs_per_actor": arguments.envs_per_actor,
+        "stop.steps": arguments.steps,
+        "stop.minutes": arguments.minutes,
+        "stop.until_return": arguments.until_return,
+        "seed": arguments.seed,
+        "launcher": arguments.launcher,
+        "bus.kind": _bus_kind(arguments.bus),
+    }
+    for key, value in flags.items():
+        if value is not None:
+            nested: Any = value
+            for part in reversed(key.split(".")):
+                nested = {part: nested}
+            layers.append(nested)
+    if arguments.self_play:
+        layers.append(self_play())
+    if arguments.seats:
+        layers.append({"seats": seats_from(arguments.seats)})
+    layers += [assignment(text) for text in arguments.set]
+    options = environment_options(arguments)
+    if options:
+        layers.append({"environment": {"kwargs": options}})
+    return build(*layers)
+
+
+def _bus_kind(asked: str | None) -> str | None:
+    """A URI says where the cluster is; what the config holds of it is that there is one."""
+    uri = asked or os.environ.get("ROOKERY_BUS")
+    return uri.partition(":")[0] if uri else None
+
+
+def environment_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    from rookery.config.reading import parse_value
+
+    pairs = (text.partition("=") for text in arguments.env_options)
+    return {key: parse_value(value) for key, _, value in pairs}
+
+
+def config_show(arguments: argparse.Namespace, began: float) -> int:
+    from rookery.config.models import RunConfig
+
+    if arguments.schema:
+        print(json.dumps(RunConfig.model_json_schema(), indent=None if arguments.json else 2))
+        return OK
+    config = config_from(arguments).model_dump(mode="json")
+    if arguments.json:
+        print(json.dumps(config))
+    else:
+        import yaml
+
+        print(yaml.safe_dump(config, sort_keys=False), end="")
+    return OK

@@ -1,0 +1,61 @@
+"""Looking at runs, here or at a server: the list, one of them, what is stuck, who changed what."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+
+from rookery.cli.exits import OK
+from rookery.cli.options import client_of
+from rookery.cli.text import (
+    print_audit,
+    print_deleted,
+    print_diagnosis,
+    print_runs,
+    safe,
+    show_text,
+)
+
+
+def runs_list(arguments: argparse.Namespace, began: float) -> int:
+    rows = []
+    for row in reversed(client_of(arguments).runs()):
+        created = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.created_s))
+        rows.append({**row.model_dump(), "created": created})
+    return print_runs(rows, arguments.json)
+
+
+def runs_show(arguments: argparse.Namespace, began: float) -> int:
+    run = client_of(arguments).run(arguments.run)
+    found = {**run.detail().model_dump(), "directory": run.directory}
+    print(json.dumps(found) if arguments.json else show_text(safe(found)))
+    return OK
+
+
+def runs_delete(arguments: argparse.Namespace, began: float) -> int:
+    run = client_of(arguments).run(arguments.run)
+    return print_deleted(arguments, run.delete(run.id, arguments.reason, arguments.dry_run))
+
+
+def why(arguments: argparse.Namespace, began: float) -> int:
+    found = client_of(arguments).run(arguments.run).why()
+    return print_diagnosis(found.model_dump(), arguments.json)
+
+
+def audit(arguments: argparse.Namespace, began: float) -> int:
+    return print_audit(arguments, client_of(arguments).audit(arguments.run or None))
+
+
+def plot(arguments: argparse.Namespace, began: float) -> int:
+    from rookery.cli.plot import plot as draw
+    from rookery.control.home import Home
+
+    home = Home.default()
+    runs = [home.find(name) for name in arguments.runs]
+    points = draw(home, runs, arguments.metric, arguments.out)
+    if arguments.json:
+        print(json.dumps({"out": arguments.out, "metric": arguments.metric, "points": points}))
+    else:
+        print(f"wrote {arguments.out}")
+    return OK

@@ -1,0 +1,135 @@
+"""Training in the foreground: new runs, those that stopped, recorded ones; here or at a server."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from rookery.cli.config import config_from
+from rookery.cli.exits import ENDINGS, FAILED, INTERRUPTED, OK
+from rookery.cli.steer import steer
+from rookery.cli.text import safe, server_shown
+from rookery.errors import InputError, RookeryError, Unreachable
+
+if TYPE_CHECKING:
+    from rookery.control.home import Home
+    from rookery.launchers.standby import Standby
+
+
+def train(arguments: argparse.Namespace, began: float) -> int:
+    return (_train_far if arguments.server else _train_here)(arguments, began)
+
+
+def _train_here(arguments: argparse.Namespace, began: float) -> int:
+    from rookery.launchers.standby import Standby
+
+    standby = None if arguments.launcher == "inline" else Standby()  # before anything slow
+    try:
+        config = config_from(arguments)
+        if standby is not None and (config.launcher == "inline" or config.learner.threads != 1):
+            standby.close()
+
+        from rookery.control.create import create_run
+        from rookery.control.home import Home
+
+        home = Home.default()
+        return _carry(home, create_run(home, config), arguments.json, began, standby)
+    finally:
+        if standby is not None:
+            standby.close()
+
+
+def _train_far(arguments: argparse.Namespace, began: float) -> int:
+    """Submit, and watch; Ctrl-C leaves the run going."""
+    from rookery.cli.follow import FollowedRun
+    from rookery.cli.progress import Progress
+    from rookery.client import open_client
+
+    config = config_from(arguments)
+    run = open_client(arguments.server).submit(config)
+    watch = FollowedRun(run)
+    progress = Progress(run.id, sys.stderr if arguments.json else sys.stdout, config)
+    shown = server_shown(arguments.server)
+    try:
+        with progress:
+            watch.to_its_end(progress)
+    except KeyboardInterrupt:
+        print(f"rookery: {run.id} goes on: rookery stop {run.id} --server {shown}", file=sys.stderr)
+        with contextlib.suppress(Unreachable):
+            if arguments.json:
+                print(json.dumps(watch.result(began)))
+        return INTERRUPTED
+    result = watch.result(began)
+    if arguments.json:
+        print(json.dumps(result))
+    else:
+        progress.summary(safe(result))
+        print(f"  eval and runs show go with --server {shown}")
+    return ENDINGS.get(result["status"], FAILED)
+
+
+def resume(arguments: argparse.Namespace, began: float) -> int:
+    """Its owner goes on with it, if there is one; else it is carried here."""
+    if arguments.server or arguments.dry_run:
+        return steer(arguments, began)
+    from rookery.control.home import Home
+
+    home = Home.default()
+    run = home.find(arguments.run)
+    if home.is_owned(run):
+        return steer(arguments, began)
+    _check_checkpoints(home, run)
+    return _carry(home, run, arguments.json, began)
+
+
+def _check_checkpoints(home: Home, run: str) -> None:
+    from rookery.checkpoints.checkpoint import newest_checkpoint
+    from rookery.checkpoints.store import open_store
+    from rookery.learner.manifest import LearnerManifest
+
+    damaged: list[str] = []
+    try:
+        store = open_store(home.files(run).checkpoints)
+        newest_checkpoint(store, LearnerManifest, lambda name, why: damaged.append(why))
+    except RookeryError as error:
+        raise InputError(f"run {run} cannot be resumed: {error}") from None
+    for why in damaged:
+        print(f"rookery: {why}; going on from the one before", file=sys.stderr)
+
+
+def replay(arguments: argparse.Namespace, began: float) -> int:
+    from rookery.control.home import Home
+    from rookery.control.replay import replay_run
+
+    home = Home.default()
+    run = home.find(arguments.run)
+    parts = [part for part in arguments.from_offset.split(",") if part]
+    if not all(part.isdigit() for part in parts):
+        raise InputError(f"--from-offset {arguments.from_offset!r}: one number for each partition")
+    start = tuple(map(int, parts))
+    made = replay_run(home, run, arguments.into, start, arguments.passes, arguments.seed)
+    return _carry(home, made, arguments.json, began)
+
+
+def _carry(
+    home: Home, run: str, as_json: bool, began: float, standby: Standby | None = None
+) -> int:
+    from rookery.cli.progress import Progress
+    from rookery.control.carry import carry
+    from rookery.control.queries import result_here
+
+    progress = Progress(run, sys.stderr if as_json else sys.stdout, home.config(home.state(run)))
+    with progress:
+        state = carry(home, run, progress, standby)
+    if state is None:
+        print(f"rookery: run {run} is owned by another process; asked it to go on", file=sys.stderr)
+        return OK
+    result = result_here(home, state, began)
+    if as_json:
+        print(json.dumps(result))
+    else:
+        progress.summary(result)
+    return ENDINGS.get(state.status, FAILED)

@@ -1,0 +1,162 @@
+"""One run at a glance: its row, and what only its bus and its checkpoints can tell. Slow."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from rookery.bus import Bus
+from rookery.checkpoints.checkpoint import newest_checkpoint
+from rookery.checkpoints.store import open_store
+from rookery.config.live import effective, live_values
+from rookery.config.models import RunConfig
+from rookery.control.balance import balance
+from rookery.control.diagnosis import newest_actors
+from rookery.control.home import Home
+from rookery.control.models import RunDetail, RunRow, StepBalance, Worker
+from rookery.control.queries import make_row, newest_training, owner_of
+from rookery.control.run_state import RunState, WorkerState
+from rookery.errors import DamagedCheckpoint
+from rookery.learner.manifest import LearnerManifest, pending_fragments
+from rookery.messages import (
+    EXPERIENCES,
+    JOINED_FROM,
+    ActorMetrics,
+    LedgerSummary,
+    TrainingMetrics,
+)
+
+
+def show(home: Home, run: str) -> dict[str, Any]:
+    """The JSON object of `rookery runs show`."""
+    found = read_detail(home, home.state(run)).model_dump()
+    return {**found, "directory": str(home.run_dir(run))}
+
+
+def read_detail(home: Home, state: RunState) -> RunDetail:
+    """By whoever has nothing of the run in memory."""
+    bus = home.read_run_bus(state)
+    with contextlib.closing(bus) if bus is not None else contextlib.nullcontext():
+        actors = {said.actor: said for said in newest_actors(bus, state).values()}
+        row = make_row(state, owner_of(home, state), newest_training(bus, state.id), time.time())
+    return make_detail(home, state, row, actors, ())
+
+
+def make_detail(
+    home: Home,
+    state: RunState,
+    row: RunRow,
+    actors: Mapping[str, ActorMetrics],
+    queue: Sequence[str],
+) -> RunDetail:
+    config = home.config(state)
+    bus = home.read_run_bus(state)
+    with contextlib.closing(bus) if bus is not None else contextlib.nullcontext():
+        ledger, version, metrics = last_ledger(home, state, bus)
+        found = balance(bus, ledger)
+        unread = _unread(bus, ledger)
+    league = metrics.league if metrics is not None else None
+    return RunDetail(
+        **{**row.model_dump(), "env_steps": ledger.trained},
+        workers=[_worker(worker, bool(row.owner), actors) for worker in state.workers.values()],
+        balance=StepBalance(
+            produced=found.produced,
+            trained=found.trained,
+            dropped=found.dropped,
+            in_flight=found.in_flight,
+            exact=found.exact,
+        ),
+        weights_version=version,
+        lag_max=metrics.lag_max if metrics else None,
+        bus_lag=unread,
+        checkpoints=list(open_store(home.files_of(state).checkpoints).names()),
+        hyperparameters=live_values(effective(config, state.hyperparameters)),
+        seats=state.seats or state.config["config"].get("seats", {}),
+        max_actors=state.max_actors,
+        queue_position=queue.index(state.id) + 1 if state.id in queue else None,
+        duplicates=ledger.duplicates,
+        damaged=ledger.damaged,
+        gaps=ledger.gaps,
+        damaged_checkpoints=state.damaged,
+        policies=msgspec.to_builtins(metrics.policies) if metrics else {},
+        seat_returns=metrics.seats if metrics else {},
+        league=msgspec.to_builtins(league) if league is not None else None,
+    )
+
+
+def config_now(state: RunState, config: RunConfig) -> dict[str, Any]:
+    """The run's config with everything that was changed since."""
+    found = effective(config, state.hyperparameters).model_dump(mode="json")
+    if state.seats is not None:
+        found |= {"seats": dict(state.seats), "seat_map": ""}
+    if state.actors:  # no config has 0: a run that was scaled to that shows what it began with
+        found["actors"] |= {"count": state.actors}
+    return found
+
+
+def last_ledger(
+    home: Home, state: RunState, bus: Bus | None
+) -> tuple[LedgerSummary, str | None, TrainingMetrics | None]:
+    """The learner's last word on its ledger: its newest metrics, or its newest checkpoint.
+
+    A life that ended without a checkpoint takes its metrics with it: what counts then is what the
+    next learner will go on from.
+    """
+    metrics = newest_training(bus, state.id)
+    learner = next((w for w in state.workers.values() if w.kind != "actor"), None)
+    alive = learner is not None and learner.running and home.is_owned(state.id)
+    if metrics is not None and (alive or learner is None):
+        return metrics.ledger, f"{metrics.generation}.{metrics.updates}", metrics
+    try:
+        store = open_store(home.files_of(state).checkpoints)
+        checkpoint = newest_checkpoint(store, LearnerManifest)
+    except DamagedCheckpoint:
+        checkpoint = None
+    if checkpoint is None:
+        empty = LedgerSummary(trained=0, dropped={}, pending=0, position=(), seen={})
+        return empty, None, metrics
+    manifest = checkpoint.manifest
+    pending = sum(fragment.header.steps for _, fragment in pending_fragments(checkpoint))
+    summary = manifest.ledger.summary(pending, manifest.position)
+    return summary, str(manifest.version), metrics
+
+
+def _unread(bus: Bus | None, ledger: LedgerSummary) -> int | None:
+    if bus is None:
+        return None
+    return max(0, sum(bus.end(EXPERIENCES)) - sum(ledger.position))
+
+
+def _worker(worker: WorkerState, owned: bool, actors: Mapping[str, ActorMetrics]) -> Worker:
+    alive = worker.running and owned and _lives(worker)
+    said = actors.get(f"{worker.index}.{worker.incarnation}") if worker.kind == "actor" else None
+    return Worker(
+        kind=worker.kind,
+        index=worker.index,
+        incarnation=worker.incarnation,
+        pid=worker.pid,
+        alive=alive,
+        restarts=worker.restarts,
+        last_error=worker.last_error,
+        steps_per_s=said.steps_per_s if said and alive else None,
+        doing=said.doing if said and alive else None,
+    )
+
+
+def _lives(worker: WorkerState) -> bool:
+    """Whether its process is still there, a moment before its owner says so. Who joined on its own
+    may be on another machine."""
+    if worker.pid is None or worker.index >= JOINED_FROM:
+        return True
+    try:
+        os.kill(worker.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
