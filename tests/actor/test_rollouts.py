@@ -1101,6 +1101,7 @@ def check_restored(game: str, seats: dict[str, Any], forgets: bool = False) -> N
     before = len(first.played)
     assert first.rollout.can_save
     state = {name: array.copy() for name, array in first.rollout.save().items()}
+    assert "cast/json" in state, "by the name that runs made before have it"
     first.go(3)
 
     second = Play(Case(game, seats, 12, 3, seed=2, forgets=forgets))
