@@ -10,8 +10,8 @@ import rookery
 from rookery.config import kinds
 from rookery.config.reading import build
 from rookery.control.balance import balance
+from rookery.control.details import last_ledger
 from rookery.control.home import Home
-from rookery.control.queries import last_ledger
 from rookery.errors import ConfigError
 
 ASKED = {"environment": {"id": "CartPole-v1"}, "bus": {"kind": "toy"}}

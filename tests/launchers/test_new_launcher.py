@@ -11,8 +11,8 @@ from rookery.config.reading import build
 from rookery.control.balance import balance
 from rookery.control.carry import carry
 from rookery.control.create import create_run
+from rookery.control.details import last_ledger
 from rookery.control.home import Home
-from rookery.control.queries import last_ledger
 from rookery.errors import ConfigError
 
 CONFIG = {"environment": {"id": "CartPole-v1"}, "launcher": "threads", "stop": {"steps": 20_000}}
