@@ -11,17 +11,15 @@ can't be ended from outside: its thread is left behind and the next call has a n
 
 from __future__ import annotations
 
-import importlib
-import os
 import re
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any
 
+from rookery.config.code import load
 from rookery.envs.failures import first_line
-from rookery.errors import ConfigError, InputError, UnknownName
+from rookery.errors import ConfigError, InputError
 from rookery.players import PlayerAnswer, Question
 from rookery.players.deferred import OPTIONS, MoveFailed, ThinkingPlayer, run_aside, too_late
 from rookery.players.kinds import PlayerKind, Wanted
@@ -32,25 +30,13 @@ _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
 def import_function(what: str, target: str) -> Callable[..., Any]:
-    """What `module:function` names, with the current directory importable."""
+    """What `module:function` names; `what` is its noun."""
     module, _, name = target.partition(":")
     if not module or not name:
-        raise ConfigError(f"{what} is not of the form module:function")
-    here = os.getcwd()
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        imported = importlib.import_module(module)
-    except Exception as error:
-        raise InputError(
-            f"{what}: importing {module} raised {type(error).__name__}: {first_line(error)}"
-        ) from error
-    found = getattr(imported, name, None)
-    if found is None:
-        public = [n for n, value in vars(imported).items() if callable(value) and n[0] != "_"]
-        raise UnknownName(f"function of {module}", name, public)
+        raise ConfigError(f"{what} {target} is not of the form module:function")
+    found = load(what, target)
     if not callable(found):
-        raise InputError(f"{what} is a {type(found).__name__}, not a function")
+        raise InputError(f"{what} {target} is a {type(found).__name__}, not a function")
     return found  # type: ignore[no-any-return]
 
 
@@ -88,7 +74,7 @@ class FunctionThinker:
 
 def _make(wanted: Wanted) -> Member:
     name, pool = wanted.name, wanted.options["pool"]
-    function = import_function(name.base, name.name)
+    function = import_function("script", name.name)
     thinkers = [FunctionThinker(name.base, function) for _ in range(pool)]
     return wanted.member(ThinkingPlayer(wanted, thinkers))
 

@@ -121,7 +121,7 @@ class Seating:
         cls, config: RunConfig, spec: EnvironmentSpec, function: SeatFunction | None = None
     ) -> Seating:
         if function is None and config.seat_map:
-            function = import_function(f"seat_map {config.seat_map}", config.seat_map)
+            function = import_function("seat_map", config.seat_map)
         rules = {} if function is not None else _rules(config, spec)
         seat_map = SeatMap(tuple(spec.seats), rules, function)
         held: dict[str, list[int]] = {}  # by the policy or by a snapshot of it

@@ -201,9 +201,9 @@ def test_no_legal_action_is_an_error_and_not_a_move(asked: Callable[..., Any]) -
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("script:no_such_module:f", "No module named 'no_such_module'"),
+        ("script:no_such_module:f", "there is no module 'no_such_module'"),
         ("script:broken_rules:choose", "raised SyntaxError"),
-        ("script:needy_rules:choose", "No module named 'surely_not_installed'"),
+        ("script:needy_rules:choose", "needs the module 'surely_not_installed'"),
         ("script:my_rules:lasst", "did you mean last"),
         ("script:my_rules:number", "is a int, not a function"),
         ("script:my_rules:last?deadline=0", "takes seconds, above 0"),
