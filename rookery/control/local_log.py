@@ -32,6 +32,7 @@ class LocalLog:
     can be in what others have folded already, and whenever somebody waits."""
 
     def __init__(self, home: Home, run: str | None = None) -> None:
+        _ = home.control  # made first: a home that cannot be used says so
         self._home, self._log = home, RunLog(home, run)
         self._answers: dict[str, Said] = {}
         self._read()

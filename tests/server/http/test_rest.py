@@ -359,6 +359,7 @@ def test_every_other_view_of_a_new_run_answers(shared: Stage) -> None:
 def test_events_come_in_pages(stage: Stage) -> None:
     stage.create("a-run")
     stage.create("another")
+    wait_for(lambda: stage.plane.follower.states["a-run"].answered)
     stage.home.record(*(RunOwned(run="a-run", pid=i) for i in range(5)))
     wait_for(lambda: len(stage.got("runs/a-run/events")["entries"]) == 6)
     first = stage.got("runs/a-run/events?limit=4")
