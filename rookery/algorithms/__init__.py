@@ -20,12 +20,13 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
-import numpy as np
 from pydantic import ValidationError
 
 from rookery.config.algorithm import AlgorithmConfig, bind
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from rookery.algorithms.networks import Network, Params
     from rookery.algorithms.objective import Objective
     from rookery.algorithms.train_state import Extra, PolicyUpdate

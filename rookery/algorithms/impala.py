@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 from pydantic import Field
 
 from rookery.algorithms import Algorithm, largest_divisor
@@ -17,6 +16,8 @@ from rookery.config.algorithm import ActorCriticConfig
 from rookery.config.part import LIVE
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from rookery.algorithms.batch import Batch
     from rookery.algorithms.networks import Network
     from rookery.algorithms.objective import Objective, Prepared
@@ -65,6 +66,8 @@ class Impala(Algorithm):
 
     def make_order(self, rng: np.random.Generator, steps: int, lanes: int) -> np.ndarray:
         """A fresh permutation of the lanes per epoch, cut into minibatches."""
+        import numpy as np
+
         epochs = [rng.permutation(lanes) for _ in range(self.config.epochs)]
         return np.concatenate(epochs).astype(np.int32).reshape(-1, lanes // self.config.minibatches)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 from pydantic import Field
 
 from rookery.algorithms import Algorithm, largest_divisor
@@ -16,6 +15,8 @@ from rookery.config.algorithm import ActorCriticConfig
 from rookery.config.part import LIVE
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from rookery.algorithms.batch import Batch
     from rookery.algorithms.networks import Network
     from rookery.algorithms.objective import Objective, Prepared
@@ -68,6 +69,8 @@ class PPO(Algorithm):
 
         Made on the host: inside XLA a permutation costs as much as half of the update.
         """
+        import numpy as np
+
         rows = steps * lanes
         epochs = [rng.permutation(rows) for _ in range(self.config.epochs)]
         return np.concatenate(epochs).astype(np.int32).reshape(-1, self.config.minibatch_size)

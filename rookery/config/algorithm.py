@@ -14,8 +14,8 @@ from pydantic import ConfigDict, Field, model_serializer
 from pydantic_core import PydanticCustomError
 
 from rookery.config.code import load
-from rookery.config.kinds import ALGORITHMS, ByKind, load_kind
-from rookery.config.part import LIVE, Part
+from rookery.config.kinds import ALGORITHMS, load_kind
+from rookery.config.part import LIVE, ByKind, Part
 from rookery.errors import InputError, UnknownName
 
 DEFAULT = next(iter(ALGORITHMS))

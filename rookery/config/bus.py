@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import Field
 from pydantic_core import PydanticCustomError
 
-from rookery.config.kinds import BUSES, ByKind, load_kind
-from rookery.config.part import Part
+from rookery.config.kinds import BUSES, load_kind
+from rookery.config.part import ByKind, Part
 
 DEFAULT = next(iter(BUSES))
 
