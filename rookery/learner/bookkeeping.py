@@ -44,6 +44,7 @@ from rookery.messages.frame import Arrays
 if TYPE_CHECKING:
     from rookery.learner.trainer import Trainer
 
+_ALL_TOLD = 4  # updates at the beginning: a run of a moment has a curve too
 _KEPT_TRAINING_METRICS = 100_000  # records; some 60 MB
 _KEPT_ACTOR_METRICS = 2_000
 
@@ -84,7 +85,8 @@ class Bookkeeper:
             _check_finite(updated)
             self.report.note(updated)
         now = time.monotonic()
-        if now >= self._metrics_due:
+        begins = updated is not None and updated.number <= _ALL_TOLD
+        if begins or now >= self._metrics_due:
             self._metrics_due = now + min(1.0, max(0.25, self.report.train_s / 2000))
             self.publish_metrics()
 
