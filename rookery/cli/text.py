@@ -25,6 +25,8 @@ def print_table(rows: Sequence[Sequence[str]]) -> None:
 def safe(data: Any) -> Any:
     """Plain data without characters that steer a terminal: others wrote it."""
     if isinstance(data, str):
+        if data.isprintable():
+            return data
         return "".join(c for c in data if c.isprintable() or c in "\n\t")
     if isinstance(data, dict):
         return {safe(key): safe(value) for key, value in data.items()}
@@ -61,15 +63,12 @@ def print_runs(rows: Sequence[dict[str, Any]], as_json: bool) -> int:
         [("RUN", "ENVIRONMENT", "ALGORITHM", "STATUS", "STEPS", "RETURN", "CREATED")]
         + [
             (
-                row["run"],
-                row["environment"],
-                row["algorithm"],
-                row["status"],
+                *(safe(row[key]) for key in ("run", "environment", "algorithm", "status")),
                 f"{row['env_steps']:,}",
                 "-" if row["mean_return_100"] is None else f"{row['mean_return_100']:.1f}",
                 row["created"],
             )
-            for row in safe(rows)
+            for row in rows
         ]
     )
     return OK
