@@ -195,6 +195,7 @@ async def test_what_is_no_message_ends_the_conversation(
 
 
 async def test_nobody_watches_without_a_token(server: Served, shared_cli: Cli) -> None:
+    await none_left(shared_cli)  # of the tests before
     async with watching(server, token="rk_00000000_" + "x" * 43) as watcher:
         assert (await watcher.closed())[0] == 4401
     async with watching(server, token="") as watcher:
