@@ -146,9 +146,11 @@ async def _hung_up(connection: AsyncConnection) -> AsyncIterator[AsyncConnection
     try:
         yield connection
     finally:
-        await connection.close()
-        connection.transport.abort()
-        await asyncio.sleep(0)  # for the transport's last word
+        try:
+            await connection.close()
+        finally:  # also where waiting for the peer's good-bye was cut off
+            connection.transport.abort()
+            await asyncio.sleep(0)  # for the transport's last word
 
 
 class Following:
