@@ -37,12 +37,12 @@ def balance(bus: Bus | None, ledger: LedgerSummary) -> Balance:
     if bus is not None:
         with bus.snapshot():
             for actor, headers in bus.newest_headers(EXPERIENCES).items():
-                produced[actor] = max(produced.get(actor, 0), _count(headers, "steps_total"))
+                produced[actor] = max(produced.get(actor, 0), count(headers, "steps_total"))
             start = ledger.position or (0,) * len(bus.end(EXPERIENCES))
             for headers in bus.headers(EXPERIENCES, start):
-                actor, total = headers.get("actor", ""), _count(headers, "steps_total")
+                actor, total = headers.get("actor", ""), count(headers, "steps_total")
                 if total > ledger.seen.get(actor, -1):  # a position may lie before what was read
-                    unread += _count(headers, "steps")
+                    unread += count(headers, "steps")
                 if actor:
                     produced[actor] = max(produced.get(actor, 0), total)
     return Balance(
@@ -53,7 +53,7 @@ def balance(bus: Bus | None, ledger: LedgerSummary) -> Balance:
     )
 
 
-def _count(headers: Mapping[str, str], name: str) -> int:
+def count(headers: Mapping[str, str], name: str) -> int:
     """0 where there is none, as in a message that is not ours."""
     text = headers.get(name, "")
-    return int(text) if text.isdecimal() else 0
+    return int(text) if text.isdecimal() and len(text) < 19 else 0

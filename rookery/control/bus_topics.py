@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
 from rookery.bus import EARLIEST, Bus, Position, Record
+from rookery.control.balance import count
 from rookery.control.details import last_ledger
 from rookery.control.home import Home
 from rookery.errors import InputError, MessageError, UnknownName
@@ -216,7 +217,7 @@ def lag(home: Home, run: str) -> dict[str, Any]:
                 for record in records:
                     if record.offset < end[record.partition]:
                         counts[record.partition][0] += 1
-                        counts[record.partition][1] += _steps(record)
+                        counts[record.partition][1] += count(record.headers, "steps")
     partitions = [
         {
             "partition": i,
@@ -235,11 +236,6 @@ def lag(home: Home, run: str) -> dict[str, Any]:
         "steps": sum(steps for _, steps in counts),
         "partitions": partitions,
     }
-
-
-def _steps(record: Record) -> int:
-    steps = record.headers.get("steps", "0")
-    return int(steps) if steps.isdigit() else 0
 
 
 def lag_text(found: dict[str, Any]) -> str:

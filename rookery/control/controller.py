@@ -10,6 +10,7 @@ from functools import cached_property
 
 from rookery.bus import Bus, Outgoing
 from rookery.config.models import RunConfig
+from rookery.control.balance import count
 from rookery.control.home import Home
 from rookery.control.jobs import Jobs
 from rookery.control.run_log import RunLog
@@ -20,11 +21,9 @@ from rookery.launchers import Launcher, Observed, WorkerSpec
 from rookery.messages import (
     EXPERIENCES,
     JOINED_FROM,
-    LEARNER_KEY,
     MODEL_UPDATES,
     ORDERS_KEY,
     SEATS_KEY,
-    WALK_IN,
     ActorId,
     ActorLeft,
     LearnerOrders,
@@ -278,18 +277,17 @@ class Controller:
         if self.bus is None:
             return self.state.env_steps
         newest = self.bus.newest_headers(EXPERIENCES).values()
-        return sum(int(headers.get("steps_total", 0)) for headers in newest)
+        return sum(count(headers, "steps_total") for headers in newest)
 
     def _bury_the_dead(self) -> None:
         """No actor of an earlier owner lives: say so, so that no credit waits for one."""
         if self.bus is None or self.config.launcher == "inline":
             return
-        for actor, headers in self.bus.newest_headers(EXPERIENCES).items():
-            if actor.startswith((LEARNER_KEY, WALK_IN)) or actor == ORDERS_KEY:
-                continue
-            supervised = ActorId.parse(actor).ordinal < JOINED_FROM
+        for key, headers in self.bus.newest_headers(EXPERIENCES).items():
+            actor = ActorId.parse(key)
+            supervised = actor is not None and actor.ordinal < JOINED_FROM
             if supervised and headers.get("kind") != "left":
-                self._announce_left(actor)
+                self._announce_left(key)
 
     def _announce_left(self, actor: str) -> None:
         if self.bus is None:

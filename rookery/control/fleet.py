@@ -36,6 +36,7 @@ LEAVE_S = 60.0  # that workers have for a last checkpoint
 TICK_S = 0.02
 CALM_TICK_S = 0.1
 CALM_AFTER_S = 2.0
+RETRY_S = 1.0  # until a run that could not be seen to is looked at again
 
 
 class Carried(NamedTuple):
@@ -55,6 +56,7 @@ class Fleet:
         self._log = RunLog(home, None, logger.warning)
         self._carried: dict[str, Carried] = {}
         self._queue: list[str] = []
+        self._retry_at: dict[str, float] = {}  # runs that failed here
         self._busy_at = time.monotonic()
 
     @property
@@ -73,8 +75,9 @@ class Fleet:
             self._busy_at = time.monotonic()
         self._log.refuse_unsigned(self._nobody_else_answers)
         for run, state in list(self._log.states.items()):
-            if run not in self._carried and self._needs_us(state):
-                self._take(run, state)
+            rests = run in self._carried or time.monotonic() < self._retry_at.get(run, 0.0)
+            if not rests and self._needs_us(state):
+                self._guard(run, self._take)
         for run in list(self._carried):
             self._guard(run, self._step)
         self._queue = self._waiting()
@@ -89,13 +92,13 @@ class Fleet:
         for run, (controller, _) in list(self._carried.items()):
             controller.leave()
             if not controller.begun:
-                self._drop(run)
+                self._guard(run, self._drop)
         while self._carried and time.monotonic() < deadline:
             for run in list(self._carried):
                 self._guard(run, self._step)
             time.sleep(TICK_S)
         for run in list(self._carried):
-            self._drop(run)
+            self._guard(run, self._drop)
 
     # --- taking up and letting go ----------------------------------------------------------------
 
@@ -110,19 +113,18 @@ class Fleet:
             return _is_ours(state)
         return state.desired == STOPPED and state.status in ACTIVE and _is_ours(state)
 
-    def _take(self, run: str, state: RunState) -> None:
+    def _take(self, run: str) -> None:
         lease = self.home.take_lease(run)
         if lease is None:
             return
         try:
-            config = self.home.config(state)
+            config = self.home.config(self._log.states[run])
             launcher = self._make_launcher(run, config)
             controller = Controller(self.home, run, config, launcher, self._log, logger.warning)
-        except RookeryError as error:
-            self._log.answer(run)  # a config that cannot be read is a reason to reject
-            self._fail(run, error)
+        except BaseException:
             lease.close()
-            return
+            self._log.answer(run)  # a config that cannot be read is a reason to reject
+            raise
         self._carried[run] = Carried(controller, lease)
 
     def _step(self, run: str) -> None:
@@ -141,22 +143,26 @@ class Fleet:
         carried.lease.close()
 
     def _guard(self, run: str, work: Callable[[str], None]) -> None:
-        """One run's trouble is not another's."""
+        """One run's trouble is not another's, whatever it is: a bug in ours too."""
         try:
             work(run)
         except RookeryError as error:
             logger.warning("run %s: %s", run, error)
-            self._fail(run, error)
-            if run in self._carried:
-                carried = self._carried.pop(run)
-                carried.controller.close()
-                carried.lease.close()
+            self._fail(run, str(error))
+        except Exception as error:
+            logger.exception("run %s", run)
+            self._fail(run, f"{type(error).__name__}: {error}")
 
-    def _fail(self, run: str, error: RookeryError) -> None:
+    def _fail(self, run: str, why: str) -> None:
+        self._retry_at[run] = time.monotonic() + RETRY_S
         state = self._log.states.get(run)
         if state is not None and state.status in ACTIVE:
-            self.home.record(RunEnded(run=run, status="failed", reason=f"controller: {error}"))
+            self.home.record(RunEnded(run=run, status="failed", reason=f"controller: {why}"))
             self._log.read()
+        carried = self._carried.pop(run, None)
+        if carried is not None:
+            carried.controller.close()
+            carried.lease.close()
 
     # --- the queue -------------------------------------------------------------------------------
 

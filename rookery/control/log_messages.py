@@ -27,6 +27,7 @@ from rookery.messages import (
 
 CHANNELS: dict[str, tuple[str, Any]] = {"events": (EVENTS, Event), "commands": (COMMANDS, Command)}
 TOPICS = {"metrics": METRICS_TRAINING, "actors": METRICS_ACTORS}  # by a channel's first part
+SHARED = ("kafka", "shared")  # a bus's kind, and whose its topics are
 PORTION = 1024  # records that one poll takes of a topic
 
 
@@ -81,8 +82,9 @@ def read_metrics(
 
 def is_shared(state: RunState) -> bool:
     """Whether the run's metrics are in topics that runs share."""
-    bus = state.config.get("config", {}).get("bus", {})
-    return bool(bus.get("kind") == "kafka" and bus.get("topics", "shared") == "shared")
+    config = state.config.get("config")
+    bus = config.get("bus") if isinstance(config, dict) else None  # nobody has judged it yet
+    return isinstance(bus, dict) and (bus.get("kind"), bus.get("topics", "shared")) == SHARED
 
 
 def only(position: Position, topic: str) -> int:

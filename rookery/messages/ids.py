@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from typing import Literal, NamedTuple
 
@@ -45,9 +46,10 @@ class ActorId(NamedTuple):
         return f"{self.ordinal}.{self.incarnation}"
 
     @classmethod
-    def parse(cls, text: str) -> ActorId:
-        ordinal, _, incarnation = text.partition(".")
-        return cls(int(ordinal), int(incarnation))
+    def parse(cls, text: str) -> ActorId | None:
+        """None for any other key: whoever may write to the bus chooses theirs freely."""
+        found = re.fullmatch(r"([0-9]{1,9})\.([0-9]{1,9})", text)
+        return None if found is None else cls(int(found[1]), int(found[2]))
 
 
 def new_id() -> str:

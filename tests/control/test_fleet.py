@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from rookery.bus import Outgoing
 from rookery.config.models import RunConfig
 from rookery.config.reading import build
+from rookery.control.controller import Controller
 from rookery.control.fleet import Fleet
 from rookery.control.home import Home
 from rookery.control.run_log import RunLog
@@ -17,6 +19,7 @@ from rookery.control.run_state import RunState
 from rookery.envs.registry import describe
 from rookery.launchers import Observed, WorkerSpec
 from rookery.messages import (
+    EXPERIENCES,
     CheckpointSaved,
     Command,
     CreateRun,
@@ -277,3 +280,64 @@ def test_a_config_that_is_none_is_rejected_with_the_reason(yard: Yard) -> None:
     assert yard.log.states["bad"].desired == "deleted"
     assert yard.state(good).status == "created"
     assert time.time() - yard.log.states["bad"].created_s < 60
+
+
+# --- one run's trouble ---------------------------------------------------------------------------
+
+FOREIGN_KEYS = ["", "stranger", "0", "1.x", "-1.2", "9" * 5000 + ".1"]
+
+
+@pytest.mark.parametrize("key", FOREIGN_KEYS, ids=lambda key: key[:9])
+def test_a_message_with_a_foreign_key_stops_neither_its_run_nor_the_server(
+    yard: Yard, key: str
+) -> None:
+    run = yard.create()
+    yard.step()
+    bus = yard.home.open_run_bus(run, yard.home.config(yard.state(run)))
+    headers = {"kind": "fragment", "actor": key, "steps": "x", "steps_total": "9" * 5000}
+    bus.publish([Outgoing(EXPERIENCES, b"\xff", key, headers)])
+    bus.close()
+    yard.die()
+    yard.step()
+    yard.launchers[run].die("actor-0.2", -9)
+    yard.step()
+    assert yard.state(run).status == "running"
+
+
+def test_a_run_that_meets_a_bug_fails_alone_and_says_so(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken, other = yard.create(), yard.create()
+    yard.fleet.cpus = 8
+    begin = Controller.begin
+
+    def begin_or_raise(self: Controller, by: str = "terminal") -> None:
+        if self.run == broken:
+            raise KeyError("a bug")
+        begin(self, by)
+
+    monkeypatch.setattr(Controller, "begin", begin_or_raise)
+    yard.step()
+    assert yard.state(broken).status == "failed"
+    assert yard.state(broken).reason == "controller: KeyError: 'a bug'"
+    assert yard.state(other).status == "running"
+    assert not yard.home.is_owned(broken)
+
+
+def test_a_run_that_cannot_be_taken_up_is_not_tried_at_every_step(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = yard.create()
+    tried: list[str] = []
+
+    def no_launcher(run: str, config: RunConfig) -> PretendLauncher:
+        tried.append(run)
+        raise OSError("no processes left")
+
+    monkeypatch.setattr(yard.fleet, "_make_launcher", no_launcher)
+    monkeypatch.setattr("rookery.control.fleet.RETRY_S", 60.0)
+    yard.step()
+    yard.send(StartRun(run=run))
+    yard.step(20)
+    assert len(tried) == 1
+    assert yard.state(run).status == "failed"
