@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from rookery.actor.incoming_weights import IncomingWeights
 from rookery.actor.loop import Admitted, Played
 from rookery.bus import EARLIEST, Bus, Outgoing, Record
 from rookery.errors import BusFull, MessageError
@@ -26,7 +27,6 @@ from rookery.messages import (
     encode_json,
 )
 from rookery.messages.fragment import Fragment, FragmentHeader, encode_fragment
-from rookery.messages.weights import Weights, decode_weights
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class ActorTransport:
         self._busy = busy
         self._heartbeat_s = heartbeat_s
         self._updates = bus.subscribe(MODEL_UPDATES, EARLIEST)
-        self._weights: dict[str, Weights] = {}
+        self._incoming = IncomingWeights(run, policies, learning)
         self._pools: LeaguePools | None = None
         self._changed: SeatsChanged | None = None
         self._generation = 0  # the learner's, that this actor has joined; 0: none yet
@@ -96,12 +96,17 @@ class ActorTransport:
         """How often the loop has played; credits count these."""
         return self.sequence // len(self._learning)
 
+    @property
+    def _may_play(self) -> bool:
+        return self._turn < self._upto and self._incoming.whole
+
     def admit(self) -> Admitted | None:
-        self._read(0.0 if self._turn < self._upto else self._wait_s)
-        if self._turn >= self._upto:
+        self._read(0.0 if self._may_play else self._wait_s)
+        if not self._may_play:
             return None
-        arrays = {policy: self._weights[policy].arrays for policy in self._policies}
-        version = self._weights[self._policies[0]].header.version
+        weights = self._incoming.weights
+        arrays = {policy: weights[policy].arrays for policy in self._policies}
+        version = weights[self._policies[0]].header.version
         return Admitted(version, arrays, self._pools, self._changed)
 
     def send(self, played: Played, admitted: Admitted) -> tuple[Fragment, ...]:
@@ -137,25 +142,23 @@ class ActorTransport:
         return Fragment(header, steps)
 
     def _read(self, wait_s: float) -> None:
-        newest: dict[str, bytes] = {}
         credits: Credits | None = None
         for record in self._updates.poll(wait_s):
             try:
                 match record.headers.get("kind"):
                     case "weights":
-                        newest[record.key] = record.payload
+                        self._incoming.note(record)
                     case "credits":
                         credits = decode_json(record.payload, Credits)
+                        self._incoming.seal()
                     case "league":
                         self._pools = decode_json(record.payload, LeaguePools)
                     case "seats":
                         self._changed = self._seats_from(record)
             except MessageError as error:
                 logger.warning("%s offset %d: skipped: %s", record.topic, record.offset, error)
-        for policy, payload in newest.items():
-            weights, known = decode_weights(payload), self._weights.get(policy)
-            if known is None or weights.header.version > known.header.version:
-                self._weights[policy] = weights
+        if credits is not None:
+            self._incoming.take()
         if credits is not None and credits.generation >= self._generation:
             listed = str(self.actor) in credits.upto
             if credits.generation > self._generation or (self._listed and not listed):
