@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
 import time
@@ -12,11 +13,14 @@ from rookery.actor.build import Actor, build_actor
 from rookery.actor.transport import ActorTransport
 from rookery.actor.watchdog import DeadlineWatch
 from rookery.bus import Outgoing
+from rookery.errors import BusError
 from rookery.messages import METRICS_ACTORS, ActorId, ActorMetrics, encode_json
 from rookery.worker import WorkerId
 from rookery.worker.context import RunContext
 from rookery.worker.process import WAIT_S
 from rookery.worker.xla import prepare_xla
+
+logger = logging.getLogger(__name__)
 
 
 def act(
@@ -56,7 +60,10 @@ class HeartbeatThread:
 
     def _beat(self) -> None:
         while not self._over.wait(self._every_s):
-            self._transport.alive()
+            try:
+                self._transport.alive()
+            except BusError as error:  # the next beat tries again: one that stops is taken for dead
+                logger.warning("a heartbeat was not sent: %s", error)
 
 
 class ActorMeter:

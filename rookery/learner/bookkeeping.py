@@ -69,8 +69,10 @@ class Bookkeeper:
         self._checkpoint_due = time.monotonic() + config.checkpoint.interval_s
         self._bytes_at_checkpoint = 0
         self._saved_name = ""
-        self._applied = NO_ORDERS
-        self.apply_orders()
+        told = {} if resumed is None else resumed.manifest.hyperparameters
+        self._applied = msgspec.structs.replace(NO_ORDERS, hyperparameters=told)
+        self._untold: list[Event] = []
+        self._untold = self.apply_orders()  # what was asked while nobody learned
 
     def progress(self) -> float:
         """How much of the run is done, by its steps or its minutes; 0 where there is no limit."""
@@ -92,18 +94,18 @@ class Bookkeeper:
 
     def apply_orders(self) -> list[Event]:
         """Do what the newest orders say; returns what came of it."""
+        events, self._untold = self._untold, []
         orders, before = self.inbox.orders, self._applied
         if orders.revision == before.revision:
-            return []
+            return events
         self._applied = orders
-        events: list[Event] = []
         where: dict[str, Any] = {
             "run": self.report.run,
             "update": self.transport.number + self.inbox.updates_begun + 1,
             "env_steps": self.inbox.ledger.trained,
         }
+        self._set(orders.hyperparameters)
         if orders.hyperparameters != before.hyperparameters:
-            self._set(orders.hyperparameters)
             events.append(HyperparametersChanged(values=orders.hyperparameters, **where))
         if orders.paused != before.paused:
             self.report.hold(orders.paused)
@@ -192,8 +194,7 @@ class Bookkeeper:
             (METRICS_TRAINING, _KEPT_TRAINING_METRICS),
             (METRICS_ACTORS, _KEPT_ACTOR_METRICS),
         ):
-            (end,) = self._bus.end(topic)
-            self._bus.retain(topic, (max(0, end - kept),))
+            self._bus.retain(topic, tuple(max(0, end - kept) for end in self._bus.end(topic)))
         return CheckpointSaved(
             run=self.report.run, name=checkpoint.name, env_steps=self.inbox.ledger.trained
         )
@@ -213,6 +214,7 @@ class Bookkeeper:
             pending=len(inbox.received),
             league=self._league.state if self._league is not None else None,
             threads=self._config.learner.threads,
+            hyperparameters=self._applied.hyperparameters,
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from rookery.bus import Position
 from rookery.checkpoints.checkpoint import Checkpoint, Manifest
 from rookery.config.models import RunConfig
@@ -24,6 +26,7 @@ class LearnerManifest(Manifest, kw_only=True):
     pending: int  # fragments of half-built batches, in the state as pending.N
     league: LeagueState | None  # None: the environment has one seat
     threads: int  # the size of XLA's pool: another size may change the last bits
+    hyperparameters: dict[str, float] = msgspec.field(default_factory=dict)  # as last told
 
     @classmethod
     def beginning(cls, run: str, config: RunConfig, has_league: bool) -> LearnerManifest:
