@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import closing
 
 from rookery.actor.build import Actor, build_actor
-from rookery.actor.transport import ActorTransport
+from rookery.actor.transport import FULL_BUS, ActorTransport
 from rookery.actor.watchdog import DeadlineWatch
 from rookery.bus import Outgoing
 from rookery.errors import BusError
@@ -31,7 +31,13 @@ def act(
     deadline_s = context.config.environment.deadline_s
     actor_id = ActorId(worker.index, worker.incarnation)
     with DeadlineWatch(context.record, context.run, worker, deadline_s) as watch:
-        actor = build_actor(context, actor_id, WAIT_S, watch.busy, stop, heartbeat_s)
+
+        def busy(doing: str) -> None:
+            watch.busy(doing)
+            if doing == FULL_BUS:  # inside a turn of the loop: nobody else would say so
+                meter.report(doing)
+
+        actor = build_actor(context, actor_id, WAIT_S, busy, stop, heartbeat_s)
         meter = ActorMeter(context, actor)
         with closing(actor), HeartbeatThread(actor.transport, heartbeat_s):
             for fragment in actor.loop:
@@ -79,10 +85,12 @@ class ActorMeter:
         if not played:
             self._waited += now - self._turn
         self._turn = now
+        if now - self._since >= 1.0:
+            self.report("playing" if played else "waiting")
+
+    def report(self, doing: str) -> None:
+        now, transport = time.monotonic(), self._actor.transport
         elapsed = now - self._since
-        if elapsed < 1.0:
-            return
-        transport = self._actor.transport
         metrics = ActorMetrics(
             run=self._context.run,
             actor=str(transport.actor),
@@ -90,7 +98,7 @@ class ActorMeter:
             agent_steps=transport.agent_steps,
             steps_per_s=(transport.agent_steps - self._steps) / elapsed,
             waiting_share=min(1.0, self._waited / elapsed),
-            doing="playing" if played else "waiting",
+            doing=doing,
             host=socket.gethostname(),
         )
         message = Outgoing(METRICS_ACTORS, encode_json(metrics), key=metrics.actor)

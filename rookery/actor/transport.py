@@ -30,6 +30,9 @@ from rookery.messages.fragment import Fragment, FragmentHeader, encode_fragment
 
 logger = logging.getLogger(__name__)
 
+FULL_BUS = "full bus"  # what an actor is doing that waits for room
+FULL_S = 1.0  # how often it says so
+
 
 def seats_unchecked(record: Record) -> SeatsChanged:
     return decode_json(record.payload, SeatsChanged)
@@ -192,9 +195,9 @@ class ActorTransport:
         """A full bus makes the actor wait; it never drops."""
         while True:
             try:
-                self._bus.publish(messages, timeout_s=5.0)
+                self._bus.publish(messages, timeout_s=FULL_S)
                 return
             except BusFull:
                 if self._wait_s == 0:
                     raise  # nobody else in this process can make room
-                self._busy("full bus")
+                self._busy(FULL_BUS)

@@ -8,6 +8,8 @@
 Three buses keep this contract (memory, sqlite, kafka) and one suite, `rookery.testing.bus_suite`,
 runs on each. A batch handed to `publish` becomes visible all at once and in order where the bus has
 transactions (memory, sqlite). A bounded topic that is full blocks its publishers; it never drops.
+Only words, of a thousandth of the limit and a kilobyte at most, are taken all the same: whoever
+makes room has to hear who came and who left.
 """
 
 from __future__ import annotations
@@ -141,6 +143,13 @@ class BusPlace(NamedTuple):
     config: Any  # of the bus's own model
     cluster: Any = None  # how this machine reaches its cluster, if it has one
     warn: Callable[[str], None] | None = None  # told of settings that would lose data
+    least_bytes: int = 0  # of experience that a bounded bus has room for, whatever its config says
+
+    @property
+    def experience_bytes(self) -> int:
+        """How much experience is kept before its publishers wait."""
+        asked: int = self.config.max_experience_mb << 20
+        return max(asked, self.least_bytes)
 
 
 class RunBus(Protocol):

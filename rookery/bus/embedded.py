@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from rookery.bus import EARLIEST, LATEST, Outgoing, Position
 from rookery.errors import BusClosed, BusError, BusFull
 
+WORD_BYTES = 1024  # a message of so few bytes is let into a full topic
+
 
 def needed_bytes(messages: Sequence[Outgoing], limits: Mapping[str, int]) -> dict[str, int]:
     """Payload bytes of the batch for each of its topics; a batch that can never fit is refused."""
@@ -26,6 +28,11 @@ def needed_bytes(messages: Sequence[Outgoing], limits: Mapping[str, int]) -> dic
                 f"bytes: raise the limit or publish less at once"
             )
     return needed
+
+
+def has_room(kept: int, needed: int, limit: int) -> bool:
+    """Whether a batch of this size may be added to a topic that keeps this much."""
+    return kept + needed <= limit or needed <= min(WORD_BYTES, limit >> 10)
 
 
 def full(topic: str, kept: int, needed: int, limit: int, timeout_s: float) -> BusFull:

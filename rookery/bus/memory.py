@@ -214,7 +214,7 @@ class MemoryBus:
         for topic, size in needed.items():
             if topic in self._limits:
                 kept, limit = self._topic(topic).bytes, self._limits[topic]
-                if kept + size > limit:
+                if not embedded.has_room(kept, size, limit):
                     return embedded.full(topic, kept, size, limit, timeout_s)
         return None
 
@@ -289,7 +289,7 @@ class MemoryRunBus:
 
     @staticmethod
     def open(place: BusPlace) -> MemoryBus:
-        return MemoryBus({EXPERIENCES: place.config.max_experience_mb << 20})
+        return MemoryBus({EXPERIENCES: place.experience_bytes})
 
     @staticmethod
     def read(place: BusPlace) -> None:

@@ -211,7 +211,7 @@ class SqliteBus:
         for topic, size in needed.items():
             if topic in self._limits:
                 kept, limit = _topic(db, topic).bytes, self._limits[topic]
-                if kept + size > limit:
+                if not embedded.has_room(kept, size, limit):
                     return embedded.full(topic, kept, size, limit, timeout_s)
         return None
 
@@ -408,7 +408,10 @@ class SqliteBusConfig(BusConfig):
 
     kind: Literal["sqlite"] = "sqlite"
     max_experience_mb: int = Field(
-        default=256, ge=1, description="kept experience; publishers wait when it is full"
+        default=256,
+        ge=1,
+        description="kept experience; publishers wait when it is full; more where a few fragments "
+        "are larger than that",
     )
 
 
@@ -418,8 +421,7 @@ class SqliteRunBus:
     @staticmethod
     def open(place: BusPlace) -> SqliteBus:
         place.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        limits = {EXPERIENCES: place.config.max_experience_mb << 20}
-        return SqliteBus(place.directory / RUN_FILE, limits)
+        return SqliteBus(place.directory / RUN_FILE, {EXPERIENCES: place.experience_bytes})
 
     @staticmethod
     def read(place: BusPlace) -> SqliteBus | None:

@@ -9,6 +9,7 @@ from rookery.errors import Forbidden, InputError, MessageError
 from rookery.messages import SeatsChanged, decode_json
 from rookery.players.seat_map import SeatFunction, Seating
 from rookery.worker.context import RunContext
+from rookery.worker.policies import least_experience
 
 
 def open_context(home: Home, run: str, seat_function: SeatFunction | None = None) -> RunContext:
@@ -36,10 +37,11 @@ def open_context(home: Home, run: str, seat_function: SeatFunction | None = None
             raise InputError(f"run {name} has recorded nothing: its bus is gone")
         return bus
 
+    seating = Seating.of(files.config, files.spec, seat_function)
     return RunContext(
         files,
-        Seating.of(files.config, files.spec, seat_function),
-        home.open_run_bus(run, files.config),
+        seating,
+        home.open_run_bus(run, files.config, least_bytes=least_experience(files.config, seating)),
         state.orders,
         home.record,
         trusted,

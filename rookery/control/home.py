@@ -212,9 +212,13 @@ class Home:
         return self.run_dir(run) / RUN_FILE
 
     def open_run_bus(
-        self, run: str, config: RunConfig, warn: Callable[[str], None] | None = None
+        self,
+        run: str,
+        config: RunConfig,
+        warn: Callable[[str], None] | None = None,
+        least_bytes: int = 0,
     ) -> Bus:
-        place = BusPlace(run, self.run_dir(run), config.bus, self.cluster, warn)
+        place = BusPlace(run, self.run_dir(run), config.bus, self.cluster, warn, least_bytes)
         return run_bus(config.bus.kind).open(place)
 
     def read_run_bus(self, state: RunState) -> Bus | None:

@@ -107,6 +107,7 @@ def _turns(context: RunContext, worker: WorkerId, stopped: Callable[[], bool]) -
                 if updated is not None:
                     ended = bookkeeper.ended()
                     due = updated.number % config.checkpoint.every_updates == 0
+                    due |= bookkeeper.has_read_much()
                     if due and ended is None:
                         _save_both(context, learner, actor, config.seed)
                     stopping |= stopped() and ended is None and (due or actor.rollout.can_save)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,8 @@ import msgspec
 import numpy as np
 
 from rookery.algorithms import algorithm_of
-from rookery.bus import Bus, Outgoing
-from rookery.checkpoints.checkpoint import Checkpoint, save_checkpoint
+from rookery.bus import Bus, Outgoing, Position
+from rookery.checkpoints.checkpoint import Checkpoint, checkpoint_name, save_checkpoint
 from rookery.checkpoints.store import CheckpointStore
 from rookery.config.algorithm import live_hyperparameters
 from rookery.config.live import effective
@@ -61,13 +62,15 @@ class Bookkeeper:
         report: Report,
         league: LearnerLeague | None,
         resumed: Checkpoint[LearnerManifest] | None,
+        delivery_bytes: int = 0,
     ) -> None:
         self.inbox, self.trainer, self.transport, self.report = inbox, trainer, transport, report
         self.resumed, self._league = resumed, league
         self._bus, self._config, self._store = bus, config, store
         self._metrics_due = 0.0
         self._checkpoint_due = time.monotonic() + config.checkpoint.interval_s
-        self._bytes_at_checkpoint = 0
+        self._delivery_bytes = delivery_bytes
+        self._saved_at = deque([(0, inbox.position)], config.checkpoint.keep)
         self._saved_name = ""
         told = {} if resumed is None else resumed.manifest.hyperparameters
         self._applied = msgspec.structs.replace(NO_ORDERS, hyperparameters=told)
@@ -170,15 +173,39 @@ class Bookkeeper:
         )
 
     def checkpoint_is_due(self) -> bool:
-        """By time, or by bytes: unread experience may not pile up behind the oldest checkpoint."""
-        read = self.inbox.bytes_read - self._bytes_at_checkpoint
-        room = (self._config.bus.max_experience_mb << 20) // (self._config.checkpoint.keep + 2)
-        return time.monotonic() >= self._checkpoint_due or read >= room
+        """By time, or by bytes; not before something was trained."""
+        if checkpoint_name(self.transport.version) == self._saved_name:
+            return False
+        return time.monotonic() >= self._checkpoint_due or self.has_read_much()
+
+    def has_read_much(self) -> bool:
+        """Experience may not pile up behind the newest checkpoint."""
+        return self.inbox.bytes_read - self._saved_at[-1][0] >= self._portion
+
+    @property
+    def _in_flight(self) -> int:
+        """Bytes that credits allow on the bus, and those of the update before."""
+        book = self.inbox.book
+        return book.fragments_per_batch * (book.max_lag + 2) * self._delivery_bytes
+
+    @property
+    def _portion(self) -> int:
+        """Bytes that are read between two checkpoints, at most."""
+        room = max(self._config.bus.max_experience_mb << 20, self._in_flight)
+        return room // (self._config.checkpoint.keep + 2)
+
+    def _let_go(self, oldest: Position) -> None:
+        """Remove experience that no kept checkpoint needs; and if what is to come would have no
+        room, that which only the older ones need: from one of those, it would count as lost."""
+        spare = self._config.checkpoint.keep * self._portion - self._in_flight
+        while len(self._saved_at) > 1 and self.inbox.bytes_read - self._saved_at[0][0] > spare:
+            oldest = self._saved_at[1][1]
+            self._saved_at.popleft()
+        self._bus.retain(EXPERIENCES, oldest)
 
     def save(self, actor: Arrays | None = None) -> CheckpointSaved | None:
         """Write a checkpoint and let go of experience that no kept one needs."""
         self._checkpoint_due = time.monotonic() + self._config.checkpoint.interval_s
-        self._bytes_at_checkpoint = self.inbox.bytes_read
         arrays = self.trainer.save()
         for i, (payload, _) in enumerate(self.inbox.received):
             arrays[f"pending/{i}"] = np.frombuffer(payload, np.uint8)
@@ -188,8 +215,9 @@ class Bookkeeper:
             return None  # nothing was trained since
         oldest = save_checkpoint(self._store, checkpoint, self._config.checkpoint.keep)
         self._saved_name = checkpoint.name
+        self._saved_at.append((self.inbox.bytes_read, self.inbox.position))
         if oldest is not None:
-            self._bus.retain(EXPERIENCES, oldest.position)
+            self._let_go(oldest.position)
         for topic, kept in (
             (METRICS_TRAINING, _KEPT_TRAINING_METRICS),
             (METRICS_ACTORS, _KEPT_ACTOR_METRICS),

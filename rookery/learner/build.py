@@ -25,7 +25,7 @@ from rookery.learner.transport import LearnerTransport
 from rookery.learner.walk_ins import WalkIns
 from rookery.messages import CheckpointDamaged
 from rookery.worker.context import RunContext
-from rookery.worker.policies import layouts, networks, policy_setups
+from rookery.worker.policies import delivery_bytes, layouts, networks, policy_setups
 
 
 @dataclass
@@ -107,7 +107,16 @@ def build_learner(
         report.begin()
     trainer.compile()
     bookkeeper = Bookkeeper(
-        context.bus, config, store, inbox, trainer, transport, report, league, checkpoint
+        context.bus,
+        config,
+        store,
+        inbox,
+        trainer,
+        transport,
+        report,
+        league,
+        checkpoint,
+        delivery_bytes(config, context.seating),
     )
     ahead = min(1, config.learner.max_policy_lag_versions)
     if league is not None or not wait_s:  # a league may let a policy begin anew

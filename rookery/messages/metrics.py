@@ -82,5 +82,5 @@ class ActorMetrics(JsonRecord, frozen=True, kw_only=True, tag="actor"):
     agent_steps: int
     steps_per_s: float
     waiting_share: float  # of the time since the last report, spent waiting for credits
-    doing: str  # waiting, playing
+    doing: str  # waiting, playing, full bus
     host: str = ""  # the machine it lives on

@@ -409,6 +409,16 @@ class EmbeddedBusSuite(RetentionSuite):
         bounded.retain(topic, (1,))
         assert blocked.result(PATIENCE_S) == [1]
 
+    def test_words_are_let_into_a_full_topic(self, topic: str) -> None:
+        bus = self.make_bus({topic: 1 << 20})
+        try:
+            bus.publish([Outgoing(topic, bytes(1 << 20))])
+            assert bus.publish([Outgoing(topic, bytes(1024))], timeout_s=0.0) == [1]
+            with pytest.raises(BusFull):
+                bus.publish([Outgoing(topic, bytes(1025))], timeout_s=0.0)
+        finally:
+            bus.close()
+
     # Retention
 
     def test_retention_can_keep_each_keys_newest(self, bus: Bus, topic: str) -> None:

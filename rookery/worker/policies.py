@@ -11,11 +11,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from rookery.algorithms import algorithm_of
+from rookery.algorithms.batch import blank
 from rookery.algorithms.networks import Network
 from rookery.algorithms.policies import PolicySetup
 from rookery.config.models import RunConfig
 from rookery.errors import ConfigError
+from rookery.messages.steps import named_arrays
 from rookery.players.seat_map import Seating
+
+EPISODE_BYTES = 16  # of the header, for each row: an episode that ends takes some 30
+HEADER_BYTES = 16 << 10
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,26 @@ def layouts(config: RunConfig, seating: Seating) -> dict[str, Layout]:
 def env_steps(found: Mapping[str, Layout]) -> int:
     """Environment steps of a rollout: what fits every policy."""
     return min(layout.env_steps for layout in found.values())
+
+
+def delivery_bytes(config: RunConfig, seating: Seating) -> int:
+    """How large a delivery is on the bus, at most: a fragment of each policy that learns."""
+    nets, total = networks(config, seating), 0
+    for policy, layout in layouts(config, seating).items():
+        lane = sum(array.nbytes for _, array in named_arrays(blank(nets[policy], layout.rows, 1)))
+        total += layout.lanes * (lane + layout.rows * EPISODE_BYTES) + HEADER_BYTES
+    return total
+
+
+def least_experience(config: RunConfig, seating: Seating) -> int:
+    """What a bus has to hold, in bytes, so that nobody waits for room that nobody can make.
+
+    Credits allow K + 1 batches, and one more is trained and not let go of yet. A batch may grow
+    with the number of actors; and a learner that came back reads as much again that was abandoned.
+    """
+    learner = config.learner
+    batch = max(2 * learner.fragments_per_batch, config.actors.max_count)
+    return batch * (learner.max_policy_lag_versions + 2) * delivery_bytes(config, seating)
 
 
 def policy_setups(config: RunConfig, seating: Seating) -> dict[str, PolicySetup]:
