@@ -31,7 +31,6 @@ from rookery.errors import (
 )
 
 if TYPE_CHECKING:
-    from websockets.asyncio.client import ClientConnection as AsyncConnection
     from websockets.sync.client import ClientConnection
 
     from rookery.client.local_stream import LocalFollowing
@@ -123,7 +122,8 @@ async def events(
     absence = _Absence(address.url, patience_s)
     while True:
         try:
-            async with _hung_up(await connect(_uri(address), **_options(address))) as connection:
+            connection = await connect(_uri(address), **_options(address))
+            try:
                 await connection.send(subscription.request())
                 while True:
                     found = subscription.take(await connection.recv())
@@ -132,25 +132,12 @@ async def events(
                         await connection.send(subscription.request())
                     for event in found:
                         yield event
+            finally:  # without waiting: who leaves this loop may leave the event loop right after
+                connection.transport.abort()
         except (OSError, WebSocketException) as error:
             await asyncio.sleep(absence.pause_s(error, subscription))
         except (ValueError, KeyError, TypeError) as error:
             raise _unreadable(address) from error
-
-
-@contextlib.asynccontextmanager
-async def _hung_up(connection: AsyncConnection) -> AsyncIterator[AsyncConnection]:
-    """Closes for good: a peer that does not answer leaves nothing open behind the event loop."""
-    import asyncio
-
-    try:
-        yield connection
-    finally:
-        try:
-            await connection.close()
-        finally:  # also where waiting for the peer's good-bye was cut off
-            connection.transport.abort()
-            await asyncio.sleep(0)  # for the transport's last word
 
 
 class Following:

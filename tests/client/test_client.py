@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import socket
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -412,6 +414,68 @@ def test_a_stream_comes_back_until_it_is_refused_for_good(code: int) -> None:
 async def everything(url: str) -> None:
     found = [event.seq async for event in Client(url, "rk_x").events()]
     raise AssertionError(f"it ended after {found}")
+
+
+class Talking:
+    """A stream that goes on for as long as it is listened to, and never says good-bye."""
+
+    def __init__(self) -> None:
+        from websockets.sync.server import serve
+
+        self._server = serve(self._converse, "127.0.0.1", 0, compression=None)
+        self.client = Client(f"http://127.0.0.1:{self._server.socket.getsockname()[1]}", "rk_x")
+        self._thread = threading.Thread(target=self._server.serve_forever)
+
+    def __enter__(self) -> Talking:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join(10)
+
+    def _converse(self, connection: Any) -> None:
+        from websockets.exceptions import ConnectionClosed
+
+        connection.recv(timeout=10)
+        connection.send(json.dumps({"type": "subscribed", "at": {"events": -1}}))
+        with contextlib.suppress(ConnectionClosed):
+            for seq in range(10**6):
+                connection.send(batch(("events", seq)))
+
+
+async def breaks_off(events: AsyncIterator[Event]) -> None:
+    async for _ in events:
+        break
+
+
+async def is_cut_off(events: AsyncIterator[Event]) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(0.05):
+            async for _ in events:
+                await asyncio.sleep(0.001)
+
+
+async def takes_one(events: AsyncIterator[Event]) -> None:
+    await asyncio.wait_for(anext(events), 30)
+
+
+@pytest.mark.parametrize("leave", [breaks_off, is_cut_off, takes_one])
+def test_who_stops_listening_leaves_nothing_open(
+    leave: Callable[[AsyncIterator[Event]], Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """However it is left, also as the last thing that an event loop does."""
+    with Talking() as server, warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+
+        async def listen() -> None:
+            await leave(server.client.events())
+
+        for _ in range(5):
+            asyncio.run(listen())
+            gc.collect()
+    assert [str(warning.message) for warning in warned] == []
+    assert [record.message for record in caplog.records if record.name == "asyncio"] == []
 
 
 def test_what_cannot_be_meant_is_refused_before_it_is_sent() -> None:
