@@ -17,6 +17,7 @@ RookeryError
 │   └── BusClosed          used after close
 ├── StoreError             a checkpoint store cannot be read or written
 │   └── DamagedCheckpoint  a checkpoint whose content does not match its manifest
+│       └── CheckpointGone  one that was removed meanwhile
 ├── EnvironmentFailed      an environment raised, or hung past its deadline
 ├── MaskError              a seat was offered no legal action, or was about to play an illegal one
 ├── MoveFailed             a deferred player gave no move and its fallback is to stop
@@ -113,6 +114,10 @@ class StoreError(RookeryError):
 
 class DamagedCheckpoint(StoreError):
     """A checkpoint whose content does not match its manifest."""
+
+
+class CheckpointGone(DamagedCheckpoint):
+    """A checkpoint, or a snapshot, that was removed meanwhile."""
 
 
 class EnvironmentFailed(RookeryError):

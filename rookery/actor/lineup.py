@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from rookery.actor.loop import Admitted
+from rookery.errors import CheckpointGone
 from rookery.messages.frame import Arrays
 from rookery.players.member import Member
 
@@ -90,10 +91,19 @@ class SnapshotPlaces:
             or (self.served[i] >= self._games_per_draw and self.numbers[i] not in busy)
         ]
 
-    def fill(self, place: int, name: str, file: str, arrays: Arrays) -> None:
+    def fill(self, place: int, name: str, file: str, load: Load) -> bool:
+        """False: it was dropped from its league since we were told of it; who sits there stays
+        until newer pools come."""
         member = self.members[place]
+        try:
+            arrays = load(file)
+        except CheckpointGone:
+            if not member.name:
+                raise
+            return False
         member.name, member.file, member.arrays = name, file, arrays
         self.served[place], self.filled[place] = 0, max(self.filled) + 1
+        return True
 
     def save(self) -> list[list[int]]:
         return [self.served, self.filled]

@@ -72,8 +72,7 @@ class RatingLineup:
                 continue
             rated = place < (len(self.places.members) + 1) // 2 and wanted
             name = wanted[0] if rated else others[int(self._rng.integers(len(others)))]
-            self.places.fill(place, name, pools.files[name], self._load(pools.files[name]))
-            self.changes += 1
+            self.changes += self.places.fill(place, name, pools.files[name], self._load)
         return False
 
     def save(self) -> Arrays:

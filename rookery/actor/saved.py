@@ -21,6 +21,12 @@ def under(state: Arrays, prefix: str) -> Arrays:
     return {n.removeprefix(prefix): a for n, a in state.items() if n.startswith(prefix)}
 
 
+def snapshot_files(state: Arrays) -> set[str]:
+    """The snapshots that sit in what was saved: their weights are not part of it."""
+    lineups = [from_json_array(a) for n, a in state.items() if n.endswith(f"{LINEUP}json")]
+    return {file for lineup in lineups for _, file in lineup["names"] if file}
+
+
 def json_array(value: Any) -> np.ndarray:
     return np.frombuffer(json.dumps(value).encode(), np.uint8)
 

@@ -48,7 +48,8 @@ class TrainingLineup:
     def _sort_members(self) -> None:
         self._by_text: dict[str, list[tuple[int, Member]]] = {}
         for number, member in enumerate(self.members):
-            self._by_text.setdefault(member.text, []).append((number, member))
+            if not member.closed:
+                self._by_text.setdefault(member.text, []).append((number, member))
         for text, found in self._by_text.items():
             policy = text.removeprefix("league:")
             if policy != text and policy not in self.places:
@@ -78,6 +79,7 @@ class TrainingLineup:
 
     def refresh(self, admitted: Admitted, sitting: np.ndarray) -> bool:
         joined = admitted.seats is not None and self._remap(admitted.seats)
+        self._close_replaced(sitting)
         pools = admitted.pools
         if pools is None:
             return joined
@@ -88,8 +90,7 @@ class TrainingLineup:
                     shares = np.array(list(weights.values()))
                     drawn = self._rng.choice(len(shares), p=shares / shares.sum())
                     name = list(weights)[int(drawn)]
-                    places.fill(place, name, pools.files[name], self._load(pools.files[name]))
-                    self.changes += 1
+                    self.changes += places.fill(place, name, pools.files[name], self._load)
         return joined
 
     def _remap(self, changed: SeatsChanged) -> bool:
@@ -97,10 +98,18 @@ class TrainingLineup:
         if changed.revision <= self._revision:
             return False
         self._revision, self._seats = changed.revision, changed.seats
-        self.map, fresh = self._reseat(changed, self.members)
+        self.map, fresh = self._reseat(changed, [m for m in self.members if not m.closed])
         self.members += fresh
         self._sort_members()
         return bool(fresh)
+
+    def _close_replaced(self, sitting: np.ndarray) -> None:
+        """End the threads and engines of whom the seat map no longer names, once the last game is
+        over. They keep their numbers; named again, they are made anew."""
+        for number, member in enumerate(self.members):
+            named = member.closed or not member.deferred or member.text in self.map.options
+            if not named and not (sitting == number).any():
+                member.close()
 
     def save(self) -> Arrays:
         saved = {

@@ -7,7 +7,7 @@ beside it, so a damaged one is recognised and the newest good one is used instea
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -81,8 +81,9 @@ def sub_arrays(arrays: Arrays, prefix: str) -> Arrays:
     return {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
 
 
-def save_checkpoint(store: CheckpointStore, checkpoint: Checkpoint[M], keep: int) -> M | None:
-    """Save, let go of all but the `keep` newest, and return the oldest kept one's manifest."""
+def save_checkpoint(store: CheckpointStore, checkpoint: Checkpoint[M], keep: int) -> list[M | None]:
+    """Save, let go of all but the `keep` newest, and return their manifests, the oldest first;
+    None in the place of a damaged one."""
     state = safetensors.numpy.save(checkpoint.arrays)
     checkpoint.manifest.sha256 = {STATE: hashlib.sha256(state).hexdigest()}
     manifest = msgspec.json.format(msgspec.json.encode(checkpoint.manifest), indent=1)
@@ -92,12 +93,26 @@ def save_checkpoint(store: CheckpointStore, checkpoint: Checkpoint[M], keep: int
     names = store.names()
     for name in names[:-keep]:
         store.delete(name)
-    for name in names[-keep:]:
-        try:
-            return _read_manifest(store.load(name), type(checkpoint.manifest))
-        except DamagedCheckpoint:
-            continue
-    return None
+    return [_manifest_or_none(store, name, type(checkpoint.manifest)) for name in names[-keep:]]
+
+
+def newest_manifest(
+    store: CheckpointStore, kind: type[M], damaged: Container[str] = ()
+) -> M | None:
+    """The newest readable manifest, but for the checkpoints that are known to be `damaged`.
+
+    Of the arrays nothing is read, so nothing of theirs is checked.
+    """
+    names = [name for name in reversed(store.names()) if name not in damaged]
+    found = (_manifest_or_none(store, name, kind) for name in names)
+    return next((manifest for manifest in found if manifest is not None), None)
+
+
+def _manifest_or_none(store: CheckpointStore, name: str, kind: type[M]) -> M | None:
+    try:
+        return _read_manifest(store.load(name, (MANIFEST, MANIFEST_SHA256)), kind)
+    except DamagedCheckpoint:
+        return None
 
 
 def load_checkpoint(store: CheckpointStore, name: str, kind: type[M]) -> Checkpoint[M]:

@@ -8,7 +8,13 @@ from dataclasses import dataclass
 import msgspec
 
 from rookery.algorithms.networks import Network
-from rookery.checkpoints.checkpoint import Checkpoint, Manifest, acting_arrays, newest_checkpoint
+from rookery.checkpoints.checkpoint import (
+    Checkpoint,
+    Manifest,
+    acting_arrays,
+    newest_checkpoint,
+    newest_manifest,
+)
 from rookery.checkpoints.store import CheckpointStore, open_store
 from rookery.config.models import RunConfig
 from rookery.errors import InputError, UnknownName
@@ -133,6 +139,12 @@ def newest_of(files: RunFiles) -> Checkpoint[PolicyManifest]:
     if found is None:
         raise InputError(f"run {files.run} has no checkpoint yet: train it for some seconds first")
     return found
+
+
+def newest_manifest_of(files: RunFiles) -> PolicyManifest:
+    """Without the weights; where none can be read, the error says why."""
+    found = newest_manifest(open_store(files.checkpoints), PolicyManifest)
+    return found or newest_of(files).manifest
 
 
 def load_snapshot(store: CheckpointStore, file: str) -> Arrays:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from rookery.errors import DamagedCheckpoint, InputError, StoreError
+from rookery.errors import CheckpointGone, DamagedCheckpoint, InputError, StoreError
 
 
 class CheckpointStore(Protocol):
@@ -17,7 +17,9 @@ class CheckpointStore(Protocol):
 
     def save(self, name: str, files: Mapping[str, bytes]) -> None: ...
 
-    def load(self, name: str) -> dict[str, bytes]: ...
+    def load(self, name: str, only: Collection[str] = ()) -> dict[str, bytes]:
+        """All of its files, or those of these that it has: one may be a hundred megabytes."""
+        ...
 
     def names(self) -> list[str]:
         """Oldest first."""
@@ -62,9 +64,12 @@ class FileStore:
                 "kept. Free some space or make it writable, then resume the run"
             ) from error
 
-    def load(self, name: str) -> dict[str, bytes]:
+    def load(self, name: str, only: Collection[str] = ()) -> dict[str, bytes]:
         try:
-            return {path.name: path.read_bytes() for path in (self.root / name).iterdir()}
+            paths = list((self.root / name).iterdir())
+            return {p.name: p.read_bytes() for p in paths if not only or p.name in only}
+        except FileNotFoundError as error:
+            raise CheckpointGone(f"{self.root / name} is not there any more") from error
         except OSError as error:
             raise DamagedCheckpoint(f"cannot read {self.root / name}: {error.strerror}") from error
 

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from rookery.bus import Bus
-from rookery.checkpoints.checkpoint import newest_checkpoint
-from rookery.checkpoints.store import open_store
+from rookery.checkpoints.checkpoint import load_checkpoint, newest_manifest
+from rookery.checkpoints.store import CheckpointStore, open_store
 from rookery.config.live import effective, live_values
 from rookery.config.models import RunConfig
 from rookery.control.balance import balance
@@ -112,18 +112,24 @@ def last_ledger(
     alive = learner is not None and learner.running and home.is_owned(state.id)
     if metrics is not None and (alive or learner is None):
         return metrics.ledger, f"{metrics.generation}.{metrics.updates}", metrics
-    try:
-        store = open_store(home.files_of(state).checkpoints)
-        checkpoint = newest_checkpoint(store, LearnerManifest)
-    except DamagedCheckpoint:
-        checkpoint = None
-    if checkpoint is None:
+    store = open_store(home.files_of(state).checkpoints)
+    manifest = newest_manifest(store, LearnerManifest, state.damaged)
+    if manifest is None:
         empty = LedgerSummary(trained=0, dropped={}, pending=0, position=(), seen={})
         return empty, None, metrics
-    manifest = checkpoint.manifest
-    pending = sum(fragment.header.steps for _, fragment in pending_fragments(checkpoint))
-    summary = manifest.ledger.summary(pending, manifest.position)
+    summary = manifest.ledger.summary(_pending(store, manifest), manifest.position)
     return summary, str(manifest.version), metrics
+
+
+def _pending(store: CheckpointStore, manifest: LearnerManifest) -> int:
+    """The steps of half-built batches; of an older Rookery's checkpoint only the arrays tell."""
+    if manifest.pending_steps is not None or not manifest.pending:
+        return manifest.pending_steps or 0
+    try:
+        checkpoint = load_checkpoint(store, manifest.name, LearnerManifest)
+    except DamagedCheckpoint:
+        return 0
+    return sum(fragment.header.steps for _, fragment in pending_fragments(checkpoint))
 
 
 def _unread(bus: Bus | None, ledger: LedgerSummary) -> int | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from rookery.checkpoints.policies import newest_of
+from rookery.checkpoints.policies import newest_manifest_of
 from rookery.control.home import Home
 from rookery.errors import InputError
 from rookery.league import League
@@ -46,7 +46,7 @@ def ladder(home: Home, run: str) -> dict[str, Any]:
 
 def _league(home: Home, run: str) -> League:
     """The checkpoint's own, read for us alone; an empty one where seats meet without a league."""
-    kept = newest_of(home.files(run)).manifest.league
+    kept = newest_manifest_of(home.files(run)).league
     if kept is not None:
         return kept.league
     if len(home.spec(home.state(run)).seats) == 1:

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 
 from rookery import seeds
 from rookery.actor.build import Actor, build_actor
+from rookery.actor.saved import snapshot_files
 from rookery.actor.watchdog import DeadlineWatch
 from rookery.checkpoints.checkpoint import sub_arrays
 from rookery.launchers import Launch, Launcher, Observed, WorkerSpec
@@ -139,7 +140,8 @@ def _build_both(
 
 def _save_both(context: RunContext, learner: Learner, actor: Actor, seed: int) -> None:
     learner.bookkeeper.inbox.receive(learner.bookkeeper.transport.number)
-    record_checkpoint(context, learner, actor.rollout.save())
+    saved = actor.rollout.save()
+    record_checkpoint(context, learner, saved, snapshot_files(saved))
     if not actor.rollout.can_save:
         actor.rollout.restart(_restart_seed(seed, learner.bookkeeper.transport.number))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 import msgspec
@@ -25,6 +26,12 @@ class Snapshot(msgspec.Struct, frozen=True):
         """Where its weights lie. With the generation: a restarted learner counts some numbers
         again, and must not write over weights that others still read."""
         return f"{self.policy}-{self.generation:06d}-{self.number:010d}"
+
+
+def generation_of(file: str) -> int | None:
+    """Of the learner that froze it; None: it is no snapshot's file."""
+    found = re.fullmatch(r".+-(\d{6,})-\d{10,}", file)
+    return int(found[1]) if found else None
 
 
 class Schedule(msgspec.Struct, frozen=True):

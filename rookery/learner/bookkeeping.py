@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -25,7 +25,7 @@ from rookery.errors import RookeryError
 from rookery.learner.inbox import NO_ORDERS, Inbox
 from rookery.learner.league import LearnerLeague
 from rookery.learner.loop import Updated
-from rookery.learner.manifest import LearnerManifest
+from rookery.learner.manifest import LearnerManifest, snapshots_needed
 from rookery.learner.report import Report
 from rookery.learner.transport import LearnerTransport
 from rookery.messages import (
@@ -203,32 +203,42 @@ class Bookkeeper:
             self._saved_at.popleft()
         self._bus.retain(EXPERIENCES, oldest)
 
-    def save(self, actor: Arrays | None = None) -> CheckpointSaved | None:
-        """Write a checkpoint and let go of experience that no kept one needs."""
+    def save(
+        self, actor: Arrays | None = None, snapshots: Collection[str] = ()
+    ) -> CheckpointSaved | None:
+        """Write a checkpoint and let go of experience and snapshots that no kept one needs."""
         self._checkpoint_due = time.monotonic() + self._config.checkpoint.interval_s
         arrays = self.trainer.save()
         for i, (payload, _) in enumerate(self.inbox.received):
             arrays[f"pending/{i}"] = np.frombuffer(payload, np.uint8)
         arrays |= {f"actor/{name}": array for name, array in (actor or {}).items()}
-        checkpoint = Checkpoint(self._manifest(), arrays)
+        checkpoint = Checkpoint(self._manifest(snapshots), arrays)
         if checkpoint.name == self._saved_name:
             return None  # nothing was trained since
-        oldest = save_checkpoint(self._store, checkpoint, self._config.checkpoint.keep)
+        kept = save_checkpoint(self._store, checkpoint, self._config.checkpoint.keep)
         self._saved_name = checkpoint.name
         self._saved_at.append((self.inbox.bytes_read, self.inbox.position))
-        if oldest is not None:
-            self._let_go(oldest.position)
-        for topic, kept in (
-            (METRICS_TRAINING, _KEPT_TRAINING_METRICS),
-            (METRICS_ACTORS, _KEPT_ACTOR_METRICS),
-        ):
-            self._bus.retain(topic, tuple(max(0, end - kept) for end in self._bus.end(topic)))
+        self._forget(kept)
         return CheckpointSaved(
             run=self.report.run, name=checkpoint.name, env_steps=self.inbox.ledger.trained
         )
 
-    def _manifest(self) -> LearnerManifest:
-        inbox, report = self.inbox, self.report
+    def _forget(self, kept: Sequence[LearnerManifest | None]) -> None:
+        """What none of the checkpoints that are kept needs, and metrics of long ago."""
+        oldest = next((manifest for manifest in kept if manifest is not None), None)
+        if oldest is not None:
+            self._let_go(oldest.position)
+        needed = snapshots_needed(kept)
+        if self._league is not None and needed is not None:
+            self._league.forget_all_but(needed)
+        for topic, most in (
+            (METRICS_TRAINING, _KEPT_TRAINING_METRICS),
+            (METRICS_ACTORS, _KEPT_ACTOR_METRICS),
+        ):
+            self._bus.retain(topic, tuple(max(0, end - most) for end in self._bus.end(topic)))
+
+    def _manifest(self, snapshots: Collection[str]) -> LearnerManifest:
+        inbox, report, league = self.inbox, self.report, self._league
         return LearnerManifest(
             run=report.run,
             generation=self.transport.generation,
@@ -240,9 +250,11 @@ class Bookkeeper:
             windows=report.windows,
             train_s=report.train_s,
             pending=len(inbox.received),
-            league=self._league.state if self._league is not None else None,
+            league=league.state if league is not None else None,
             threads=self._config.learner.threads,
             hyperparameters=self._applied.hyperparameters,
+            pending_steps=inbox.pending_steps,
+            snapshots=sorted({*snapshots, *(league.files if league is not None else ())}),
         )
 
 

@@ -8,7 +8,7 @@ Only games of trained fragments are folded in, in their order, so a resumed leag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
@@ -18,6 +18,7 @@ from rookery.config.models import RunConfig
 from rookery.league import League, Schedule, Snapshot, thin
 from rookery.league.names import is_live
 from rookery.league.roles import exploiter_done
+from rookery.league.snapshots import generation_of
 from rookery.learner.deliveries import Delivery
 from rookery.messages import LeagueMetrics, LeaguePools, WeightsVersion
 from rookery.messages.frame import Arrays
@@ -86,6 +87,21 @@ class LearnerLeague:
             return None
         self.state.news = self._pools()
         return self.state.news
+
+    @property
+    def files(self) -> set[str]:
+        """The snapshots that a learner which goes on from here needs, and those it tells of."""
+        news = self.state.news
+        told = news.files.values() if news is not None else ()
+        return {*(snapshot.file for snapshot in self.state.league.snapshots), *told}
+
+    def forget_all_but(self, needed: Collection[str]) -> None:
+        """Remove snapshots that nobody needs any more; a later learner's are not ours to judge."""
+        for file in self._store.names():
+            generation = generation_of(file)
+            ours = generation is not None and generation <= self._generation
+            if ours and file not in needed:
+                self._store.delete(file)
 
     def metrics(self) -> LeagueMetrics | None:
         league = self.state.league

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from rookery.learner.build import Learner, build_learner
 from rookery.messages import RunEnded
@@ -39,7 +39,13 @@ def apply_orders(context: RunContext, learner: Learner) -> None:
         context.record(*events)
 
 
-def record_checkpoint(context: RunContext, learner: Learner, actor: Arrays | None = None) -> None:
-    saved = learner.bookkeeper.save(actor)
+def record_checkpoint(
+    context: RunContext,
+    learner: Learner,
+    actor: Arrays | None = None,
+    snapshots: Collection[str] = (),
+) -> None:
+    """With an actor that is part of it, and the snapshots that sit at its tables."""
+    saved = learner.bookkeeper.save(actor, snapshots)
     if saved is not None:
         context.record(saved)

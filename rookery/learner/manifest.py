@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from rookery.bus import Position
@@ -27,6 +29,8 @@ class LearnerManifest(Manifest, kw_only=True):
     league: LeagueState | None  # None: the environment has one seat
     threads: int  # the size of XLA's pool: another size may change the last bits
     hyperparameters: dict[str, float] = msgspec.field(default_factory=dict)  # as last told
+    pending_steps: int | None = None  # of those fragments; None: an older Rookery did not say
+    snapshots: list[str] | None = None  # the files that going on from here may read; None: as above
 
     @classmethod
     def beginning(cls, run: str, config: RunConfig, has_league: bool) -> LearnerManifest:
@@ -46,6 +50,16 @@ class LearnerManifest(Manifest, kw_only=True):
             league=LeagueState() if has_league else None,
             threads=learner.threads,
         )
+
+
+def snapshots_needed(kept: Sequence[LearnerManifest | None]) -> set[str] | None:
+    """The snapshots of all checkpoints that are kept; None: one of them does not say."""
+    found: set[str] = set()
+    for manifest in kept:
+        if manifest is None or manifest.snapshots is None:
+            return None
+        found.update(manifest.snapshots)
+    return found
 
 
 def pending_fragments(

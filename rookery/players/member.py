@@ -26,6 +26,7 @@ class Member:
     policy: str = ""  # the live policy that it is, if it is one
     file: str = ""  # where a snapshot's weights are
     seats: frozenset[int] = frozenset()  # the seats whose spaces it was made for; empty: all
+    closed: bool = False  # it can't be asked any more
 
     @property
     def deferred(self) -> bool:
@@ -33,6 +34,7 @@ class Member:
 
     def close(self) -> None:
         """End what a deferred player has started."""
+        self.closed = True
         if hasattr(self.player, "close"):
             self.player.close()
 

@@ -13,7 +13,7 @@ from rookery.checkpoints.checkpoint import (
     critic_arrays,
     load_checkpoint,
 )
-from rookery.checkpoints.policies import PolicyManifest, load_policy, newest_of
+from rookery.checkpoints.policies import PolicyManifest, load_policy, newest_manifest_of, newest_of
 from rookery.checkpoints.store import open_store
 from rookery.config.models import RunConfig
 from rookery.control.allow import player_refused
@@ -71,7 +71,7 @@ class Sitting:
         checkpoints = open_store(self._files.checkpoints).names()
         found = [NEWEST, *reversed(checkpoints)]
         if checkpoints and self._seating.has_league:
-            league = newest_of(self._files).manifest.league
+            league = newest_manifest_of(self._files).league
             pools = [(p, league.league.pool(p)) for p in self.config.learning] if league else []
             found += [f"{p}@{each.number}" for p, pool in pools for each in reversed(pool)]
         return found

@@ -12,6 +12,7 @@ import pytest
 from rookery.actor.loop import Admitted
 from rookery.actor.rating_lineup import RatingLineup
 from rookery.actor.training_lineup import TrainingLineup
+from rookery.errors import CheckpointGone
 from rookery.messages import LeaguePools, SeatsChanged, WeightsVersion
 from rookery.messages.frame import Arrays
 from rookery.players.member import Member
@@ -22,7 +23,12 @@ from rookery.spaces import Categorical, SeatSpec
 PLAYER = RandomPlayer(SeatSpec((), Categorical(2)))
 
 
+NOBODY = np.zeros((0, 2), np.int32)  # sits in a game
+
+
 def load(file: str) -> Arrays:
+    if "gone" in file:
+        raise CheckpointGone(file)
     return {"file": np.frombuffer(file.encode(), np.uint8)}
 
 
@@ -139,6 +145,67 @@ def test_changed_seats_hold_from_the_next_episode_on_and_survive_a_restore() -> 
     again.restore(lineup.save())
     assert [m.text for m in again.members] == [m.text for m in lineup.members]
     np.testing.assert_array_equal(again.seat(np.arange(5)), lineup.seat(np.arange(5)))
+
+
+def test_whose_snapshot_is_gone_stays_until_newer_pools_come() -> None:
+    lineup = training_cast(games_per_draw=1)
+    lineup.refresh(admitted({"main@0": 1.0}), NOBODY)
+    lineup.began(lineup.seat(np.arange(64)))  # all have played enough
+    lineup.refresh(admitted({"gone": 1.0}), NOBODY)
+    assert {m.name for m in lineup.members if m.text == "league:main"} == {"main@0"}
+    lineup.refresh(admitted({"main@2": 1.0}), NOBODY)
+    assert {m.name for m in lineup.members if m.text == "league:main"} == {"main@2"}
+
+
+def test_a_first_snapshot_that_is_gone_is_an_error() -> None:
+    with pytest.raises(CheckpointGone):
+        training_cast().refresh(admitted({"gone": 1.0}), NOBODY)
+
+
+class Engine:
+    """A deferred player that only counts how many of it are open."""
+
+    kind, open = "engine", 0
+
+    def __init__(self) -> None:
+        Engine.open += 1
+
+    def ask(self, question: Any) -> Any:
+        raise AssertionError("nobody asks")
+
+    def close(self) -> None:
+        Engine.open -= 1
+
+
+def engine_reseat(changed: SeatsChanged, known: Sequence[Member]) -> tuple[SeatMap, list[Member]]:
+    seat_map, fresh = reseat(changed, known)
+    for member in fresh:
+        member.player = Engine()  # type: ignore[assignment]
+    return seat_map, fresh
+
+
+def test_replaced_engines_are_closed_after_their_last_game_and_made_anew_when_named_again() -> None:
+    Engine.open = 0
+    only_main = SeatMap(("a", "b"), {s: [("main", 1.0)] for s in ("a", "b")})
+    members = [Member("main", PLAYER, "main", policy="main")]
+    rng = np.random.default_rng(0)
+    lineup = TrainingLineup(only_main, members, 10, load, rng, engine_reseat)
+
+    def change(revision: int, name: str) -> Admitted:
+        return admitted({}, SeatsChanged(revision=revision, seats={"a": "main", "b": name}))
+
+    lineup.refresh(change(1, "engine:x?level=0"), NOBODY)
+    playing = lineup.seat(np.arange(2))
+    for level in range(1, 7):
+        lineup.refresh(change(1 + level, f"engine:x?level={level}"), playing)
+    assert Engine.open == 2, "the one in a game and the one that is named"
+    lineup.refresh(change(8, "engine:x?level=0"), playing)
+    assert Engine.open == 1, "it is still in its game, so it was not closed and is not made anew"
+    lineup.refresh(change(9, "engine:x?level=3"), NOBODY)
+    assert Engine.open == 1
+    (sits,) = {lineup.members[n].name for n in lineup.seat(np.arange(9))[:, 1].tolist()}
+    assert sits == "engine:x?level=3"
+    assert not any(lineup.members[n].closed for n in lineup.seat(np.arange(9)).ravel().tolist())
 
 
 @pytest.mark.parametrize("references", [0, 1])

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,14 @@ from rookery.checkpoints.checkpoint import (
     Checkpoint,
     load_checkpoint,
     newest_checkpoint,
+    newest_manifest,
     save_checkpoint,
     sub_arrays,
 )
 from rookery.checkpoints.store import FileStore, open_store
 from rookery.config.reading import build
-from rookery.errors import DamagedCheckpoint, InputError, StoreError
-from rookery.learner.manifest import LearnerManifest, pending_fragments
+from rookery.errors import CheckpointGone, DamagedCheckpoint, InputError, StoreError
+from rookery.learner.manifest import LearnerManifest, pending_fragments, snapshots_needed
 from rookery.messages.fragment import Episode
 
 CONFIG = build({"environment": {"id": "CartPole-v1"}})
@@ -88,16 +90,62 @@ def test_names_order_by_generation_then_number(store: FileStore) -> None:
 
 def test_only_the_newest_are_kept_and_the_oldest_kept_position_is_told(store: FileStore) -> None:
     kept = [save_checkpoint(store, example(n, 10 * n), keep=2) for n in range(1, 5)]
-    told = [manifest and manifest.position for manifest in kept]
+    told = [[manifest and manifest.position for manifest in each] for each in kept]
     assert store.names() == ["000001-0000000003", "000001-0000000004"]
-    assert told == [(10,), (10,), (20,), (30,)]
+    assert told == [[(10,)], [(10,), (20,)], [(20,), (30,)], [(30,), (40,)]]
 
 
 def test_a_damaged_old_checkpoint_does_not_hold_experience_back(store: FileStore) -> None:
     save_checkpoint(store, example(1, 10), keep=3)
     (store.root / example(1).name / MANIFEST).write_bytes(b"{")
-    kept = save_checkpoint(store, example(2, 20), keep=3)
-    assert kept is not None and kept.position == (20,)
+    damaged, kept = save_checkpoint(store, example(2, 20), keep=3)
+    assert damaged is None and kept is not None and kept.position == (20,)
+
+
+class FrugalStore(FileStore):
+    """Says which files were read."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.read: list[str] = []
+
+    def load(self, name: str, only: Collection[str] = ()) -> dict[str, bytes]:
+        found = super().load(name, only)
+        self.read += found
+        return found
+
+
+def test_saving_and_looking_read_manifests_and_no_arrays(tmp_path: Path) -> None:
+    store = FrugalStore(tmp_path)
+    for number in range(1, 4):
+        save_checkpoint(store, example(number), keep=2)
+    found = newest_manifest(store, LearnerManifest)
+    assert found is not None and found.number == 3
+    older = newest_manifest(store, LearnerManifest, damaged=[example(3).name])
+    assert older is not None and older.number == 2
+    assert set(store.read) == {MANIFEST, MANIFEST_SHA256}
+
+
+def test_a_checkpoint_that_is_gone_is_told_from_a_damaged_one(store: FileStore) -> None:
+    with pytest.raises(CheckpointGone, match="not there any more"):
+        store.load("main-000001-0000000003")
+
+
+def test_a_manifest_of_an_older_rookery_says_nothing_of_steps_and_snapshots(
+    store: FileStore,
+) -> None:
+    save_checkpoint(store, example(1), keep=3)
+    path = store.root / example(1).name / MANIFEST
+    written = json.loads(path.read_bytes())
+    older = {k: v for k, v in written.items() if k not in ("pending_steps", "snapshots")}
+    path.write_text(json.dumps(older))
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    (path.parent / MANIFEST_SHA256).write_text(digest)
+    found = newest_manifest(store, LearnerManifest)
+    assert found is not None and found.pending_steps is None and found.snapshots is None
+    assert snapshots_needed([found]) is None and snapshots_needed([None]) is None
+    said = [msgspec.structs.replace(found, snapshots=names) for names in (["a"], ["a", "b"])]
+    assert snapshots_needed(said) == {"a", "b"}
 
 
 # --- damage --------------------------------------------------------------------------------------

@@ -107,6 +107,22 @@ def test_no_more_are_kept_than_asked_and_the_first_and_newest_stay(tmp_path: Pat
     assert set(life.pools.pools["main"]) == set(life.names) == set(life.pools.files)
 
 
+def test_the_files_of_dropped_snapshots_go_and_a_later_learners_stay(tmp_path: Path) -> None:
+    life = Life(tmp_path, config(league={"snapshot_every_steps": 100, "keep": 2}))
+    for _ in range(20):
+        life.update()
+    before = set(life.league.files)
+    life.update()
+    later, stranger = "main-000002-0000000021", "notes"
+    for name in (later, stranger):
+        life.store.save(name, {"weights.rkry": b""})
+    life.league.forget_all_but(before | life.league.files)
+    assert set(life.store.names()) == before | life.league.files | {later, stranger}
+    assert len(life.store.names()) == 3 + 2
+    for file in life.pools.files.values():
+        load_snapshot(life.store, file)
+
+
 def test_games_between_frozen_players_are_rated_and_those_of_the_learner_are_not(
     tmp_path: Path,
 ) -> None:
