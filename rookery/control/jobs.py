@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from rookery.control.home import Home
 from rookery.control.run_state import exit_text
+from rookery.launchers.log_file import bound
 from rookery.messages import Job, JobDone, JobStarted
 from rookery.worker import LIFELINE, ONE_BLAS_THREAD
 
@@ -22,6 +23,7 @@ class Jobs:
 
     def __init__(self, home: Home, run: str) -> None:
         self._home, self._run = home, run
+        self._log = home.run_dir(run) / "logs" / "jobs.log"
         self._command = ""
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -39,6 +41,7 @@ class Jobs:
                 self._begin(next(iter(wanted)))
             return
         code = self._process.poll()
+        bound(self._log)
         if code is None and self._command not in wanted:
             self.close()
         elif code is not None:
@@ -55,9 +58,8 @@ class Jobs:
             self._reap()
 
     def _begin(self, command: str) -> None:
-        directory = self._home.run_dir(self._run) / "logs"
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with open(directory / "jobs.log", "ab") as log:
+        self._log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with open(self._log, "ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "rookery", "job", self._run, "--command", command],
                 stdin=subprocess.PIPE,

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rookery.launchers import Launch, Observed, WorkerSpec
+from rookery.launchers.log_file import bound, forget_old
 from rookery.launchers.standby import Standby
 from rookery.worker import LIFELINE, NICENESS
 
@@ -48,6 +49,7 @@ class LocalLauncher:
         seen = {}
         for name, child in list(self._children.items()):
             code = child.process.poll()
+            bound(self._log(name))
             seen[name] = Observed(child.process.pid, code)
             if code is not None:
                 _close_pipe(child.process)
@@ -71,7 +73,9 @@ class LocalLauncher:
 
     def _start(self, name: str, spec: WorkerSpec) -> subprocess.Popen[bytes]:
         self._log_dir.mkdir(parents=True, exist_ok=True)
-        path = self._log_dir / f"{name}.log"
+        path = self._log(name)
+        path.touch()
+        forget_old(self._log_dir, name.rpartition(".")[0])
         if spec.worker.kind == "learner" and self._standby is not None:
             ready = self._standby.take(spec, path)
             if ready is not None:
@@ -90,6 +94,9 @@ class LocalLauncher:
                 },
                 start_new_session=True,  # Ctrl-C in the terminal is the controller's to handle
             )
+
+    def _log(self, name: str) -> Path:
+        return self._log_dir / f"{name}.log"
 
 
 def _close_pipe(process: subprocess.Popen[bytes]) -> None:
