@@ -17,6 +17,7 @@ import numpy as np
 from rookery import seeds
 from rookery.algorithms.networks import Network
 from rookery.checkpoints.policies import load_policy
+from rookery.config.code import refuse_while_imported
 from rookery.config.models import RunConfig
 from rookery.config.reading import build
 from rookery.control.home import Home
@@ -54,6 +55,7 @@ def train(
     """
     from rookery.control.create import create_run
 
+    refuse_while_imported("rookery.train")
     flags: dict[str, Any] = {
         "algorithm": {"kind": algorithm},
         "actors": {"count": actors, "envs_per_actor": envs_per_actor},
@@ -145,6 +147,7 @@ class Run:
 
     def resume(self, quiet: bool = False, seat_map: SeatFunction | None = None) -> Run:
         """Go on from the newest checkpoint, in this process."""
+        refuse_while_imported("Run.resume")
         return _carry(self._home, self.id, quiet, seat_function=seat_map)
 
     def evaluate(self, episodes: int = 100, seed: int = 0) -> dict[str, Any]:

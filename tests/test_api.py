@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +14,7 @@ import numpy as np
 import pytest
 
 import rookery
+from rookery.control.home import Home
 from rookery.errors import InputError, RookeryError, UnknownName
 
 if TYPE_CHECKING:
@@ -56,6 +60,16 @@ def test_train_returns_the_finished_run(run: rookery.Run) -> None:
     assert run.config.seed == 1 and run.config.actors.envs_per_actor == 8
     assert run.show()["balance"]["exact"]
     assert run.id in repr(run) and "finished" in repr(run)
+
+
+def test_looking_at_a_run_reads_none_of_its_weights(
+    run: rookery.Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    real = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path.name) or real(path))
+    assert f"env_steps={run.env_steps:,}" in repr(run) and run.show()["balance"]["exact"]
+    assert "manifest.json" in read and "state.safetensors" not in read
 
 
 def test_a_policy_acts_in_the_environments_own_spaces(run: rookery.Run) -> None:
@@ -124,6 +138,83 @@ def test_environment_options_and_registered_ids(place: Path, monkeypatch: Any) -
     options = {**SMALL, "steps": 512}
     trained = rookery.train("counting", env={"length": 6}, home=place, **options)
     assert trained.mean_return_100 == 6.0
+
+
+def test_a_registered_id_is_refused_at_once_where_actors_are_other_processes(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    from rookery.envs import registry
+    from rookery.testing.envs import CountingEnv
+
+    monkeypatch.setattr(registry, "_registered", {})
+    for factory, instead in (
+        (CountingEnv, "name it as 'rookery.testing.envs:CountingEnv', which they can import"),
+        (lambda: CountingEnv(3), "name it as 'module:Class'"),
+    ):
+        rookery.register("counting", factory)
+        with pytest.raises(InputError, match=re.escape(instead)) as refused:
+            rookery.train("counting", home=tmp_path)
+        assert "launcher='inline'" in str(refused.value)
+    assert not Home(tmp_path).states(), "no run was made"
+
+
+UNGUARDED = """
+import sys
+import gymnasium, numpy, rookery
+
+class Env(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), "float32")
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return numpy.zeros(2, "float32"), {}
+
+    def step(self, action):
+        return numpy.zeros(2, "float32"), 1.0, True, False, {}
+
+CALL
+"""
+
+
+def call_unguarded(cli: Cli, folder: Path, call: str) -> tuple[int, str]:
+    """Run a script that calls this at its top; on code that lets it multiply, for 20 s."""
+    (folder / "itself.py").write_text(UNGUARDED.replace("CALL", call))
+    script = subprocess.Popen(
+        [sys.executable, "itself.py"],
+        cwd=folder,
+        env=cli.environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        _, said = script.communicate(timeout=20)
+    finally:
+        script.kill()
+        script.communicate()
+    return script.returncode, said.decode()
+
+
+@pytest.mark.parametrize("launcher", ["local", "inline"])
+def test_a_script_that_trains_when_it_is_imported_is_refused_and_makes_no_run(
+    cli: Cli, tmp_path: Path, launcher: str
+) -> None:
+    call = f"rookery.train('itself:Env', steps=100_000_000, launcher={launcher!r})"
+    code, said = call_unguarded(cli, tmp_path, call)
+    assert code == 1
+    last = said.strip().splitlines()[-1]
+    assert "rookery.train was called while a run imports itself" in last
+    assert 'put the call under `if __name__ == "__main__":` there' in last
+    assert not cli.home.states() and not cli.processes()
+
+
+def test_submitting_and_the_shell_refuse_it_too(cli: Cli, tmp_path: Path) -> None:
+    call = "from rookery.client.local import LocalClient\n"
+    call += "LocalClient().submit({'environment': {'id': 'itself:Env'}})"
+    code, said = call_unguarded(cli, tmp_path, call)
+    assert code == 1 and "submit was called while a run imports itself" in said.splitlines()[-1]
+    refused = cli.refused("train", "itself:Env", cwd=tmp_path)
+    assert "submit was called while a run imports itself" in refused
+    assert not cli.home.states()
 
 
 def test_a_failed_inline_run_leaves_nothing_that_could_end_the_process(tmp_path: Path) -> None:

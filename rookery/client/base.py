@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, TypeVa
 from rookery.client.run import ClientRun
 from rookery.client.stream import PATIENCE_S, EventStream
 from rookery.client.subscription import Event, StreamSubscription
+from rookery.config.code import refuse_while_imported
 
 if TYPE_CHECKING:
     from rookery.config.models import RunConfig
@@ -70,6 +71,7 @@ class BaseClient(ABC, Generic[R]):
 
         The same `idempotency_key` again is the same run.
         """
+        refuse_while_imported("submit")
         answer = self._create(_plain(config), start, reason, dry_run, idempotency_key)
         return answer if dry_run else self._made(answer)
 

@@ -5,9 +5,28 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import threading
 from typing import Any
 
 from rookery.errors import InputError, first_line, nearest_names
+
+_thread = threading.local()
+
+
+def imported_now() -> str:
+    """The module that this thread is importing since a config names it; empty: none."""
+    return getattr(_thread, "imports", "")
+
+
+def refuse_while_imported(call: str) -> None:
+    """Refuse what would begin a run in the middle of an import: each run imports the module anew,
+    in several processes, so there would be no end of runs."""
+    module = imported_now()
+    if module:
+        raise InputError(
+            f"{call} was called while a run imports {module}, and would begin run after run: "
+            'put the call under `if __name__ == "__main__":` there'
+        )
 
 
 def load(what: str, target: str) -> Any:
@@ -16,8 +35,11 @@ def load(what: str, target: str) -> Any:
     here = os.getcwd()
     if here not in sys.path:
         sys.path.insert(0, here)
+    outer, _thread.imports = imported_now(), module
     try:
         imported = importlib.import_module(module)
+    except InputError:
+        raise  # it says what to do already
     except ModuleNotFoundError as error:
         if error.name and f"{module}.".startswith(f"{error.name}."):
             raise InputError(
@@ -33,6 +55,8 @@ def load(what: str, target: str) -> Any:
             f"{what} {target}: importing {module} raised "
             f"{type(error).__name__}: {first_line(error)}"
         ) from error
+    finally:
+        _thread.imports = outer
     found = getattr(imported, name, None)
     if found is None:
         near = nearest_names(name, (n for n in vars(imported) if not n.startswith("_")))

@@ -21,7 +21,7 @@ from rookery.actor.build import check_players
 from rookery.config.models import RunConfig
 from rookery.config.reading import validate
 from rookery.control.home import Home
-from rookery.envs.registry import describe
+from rookery.envs.registry import check_importable, describe
 from rookery.errors import InputError, RookeryError
 from rookery.players.seat_map import SeatFunction, Seating, reseated
 from rookery.spaces import EnvironmentSpec, spec_from_json, spec_to_json
@@ -38,6 +38,8 @@ def check_config(
         raise InputError(
             "bus.kind=kafka: say where the cluster is, with --bus kafka://HOST:PORT or ROOKERY_BUS"
         )
+    if config.launcher != "inline":
+        check_importable(config.environment.id)
     spec = describe(config.environment.id, config.environment.kwargs)
     check_players(config, Seating.of(config, spec, seat_function), home.find_files)
     return spec

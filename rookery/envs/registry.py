@@ -34,6 +34,20 @@ def register(id: str, factory: Factory) -> None:
     _registered[id] = factory
 
 
+def check_importable(id: str) -> None:
+    """Refuse an id that other processes do not know, and say which they would."""
+    factory = _registered.get(id)
+    if factory is None:
+        return
+    module, name = getattr(factory, "__module__", ""), getattr(factory, "__qualname__", "")
+    named = module not in ("", "__main__") and name.isidentifier()
+    raise InputError(
+        f"environment {id!r} is registered in this process, and actors are others: name it as "
+        f"{f'{module}:{name}' if named else 'module:Class'!r}, which they can import, "
+        "or pass launcher='inline'"
+    )
+
+
 def describe(id: str, kwargs: Options = NO_OPTIONS) -> EnvironmentSpec:
     """The environment's seats and spaces, read from one copy that is closed again."""
     family, factory = _find(id, kwargs)
