@@ -467,3 +467,34 @@ def shared_kafka_cli(tmp_path_factory: pytest.TempPathFactory, kafka: Cluster) -
     runner = Cli(tmp_path_factory.mktemp("shared") / "home", bus)
     yield runner
     runner.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own, 64 MB."""
+    if os.getuid() != 0:
+        pytest.skip("only root may mount a tmpfs")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("this machine does not let root mount a tmpfs")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def fill(disk: Path, name: str = "ballast") -> Path:
+    """Leave no byte free."""
+    ballast = disk / name
+    with open(ballast, "wb", buffering=0) as file:
+        for size in (1 << 20, 1 << 12):
+            try:
+                while True:
+                    file.write(bytes(size))
+            except OSError:
+                continue
+    return ballast
+
+
+def remount(disk: Path, mode: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{mode}", str(disk)], check=True)

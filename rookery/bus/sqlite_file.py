@@ -21,6 +21,7 @@ import logging
 import os
 import shutil
 import sqlite3
+import tempfile
 import threading
 import time
 import weakref
@@ -47,6 +48,7 @@ LEAST_WRITE_PATIENCE_S = 2.0  # a time-out of 0 means "do not wait for room", no
 
 SQLITE_BUSY, SQLITE_LOCKED, SQLITE_READONLY, SQLITE_IOERR = 5, 6, 8, 10
 SQLITE_CORRUPT, SQLITE_FULL, SQLITE_CANTOPEN, SQLITE_PROTOCOL, SQLITE_NOTADB = 11, 13, 14, 15, 26
+NO_HELPERS = (SQLITE_READONLY, SQLITE_IOERR, SQLITE_FULL, SQLITE_CANTOPEN)
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +79,25 @@ class SqliteFile:
         self._thread = threading.local()
         self._written_bytes = 0  # by us since our last checkpoint, of whatever success
         self._large_wal_bytes = LARGE_WAL_BYTES
-        self._retried(lambda: self._open(schema), READ_PATIENCE_S)
+        self._uri = f"{self.path.as_uri()}?mode="
+        self._copy: tempfile.TemporaryDirectory[str] | None = None
+        try:
+            self._retried(lambda: self._open(schema), READ_PATIENCE_S)
+        except BusError as error:
+            if not read_only or _code(error.__cause__) not in NO_HELPERS or not self.path.exists():
+                raise
+            self._uri = self._as_it_lies()
+            self._retried(lambda: self._open(schema), READ_PATIENCE_S)
+
+    def _as_it_lies(self) -> str:
+        """Where SQLite cannot put its helpers beside the file, on a disk that is full or may not be
+        written: nobody can be writing there, so it holds still. With a WAL it is read in a copy."""
+        if not os.path.exists(self._wal) or not os.path.getsize(self._wal):
+            return f"{self.path.as_uri()}?immutable=1&mode="
+        self._copy = tempfile.TemporaryDirectory(prefix="rookery-")
+        for path in (self.path, self._wal):
+            shutil.copy(path, self._copy.name)
+        return f"{Path(self._copy.name, self.path.name).as_uri()}?mode="
 
     def read(self, query: Callable[[sqlite3.Connection], T], *, one_statement: bool = False) -> T:
         """Run a query in one read transaction, or in the snapshot that this thread is inside.
@@ -143,6 +163,8 @@ class SqliteFile:
         for connection in connections:
             with connection.lock:
                 connection.db.close()
+        if self._copy is not None:
+            self._copy.cleanup()
 
     def _pin(self, connection: _Connection) -> None:
         with connection.lock:
@@ -173,7 +195,7 @@ class SqliteFile:
         return connection
 
     def _connect(self, mode: str) -> _Connection:
-        uri = f"{self.path.as_uri()}?mode={'ro' if self._read_only else mode}"
+        uri = f"{self._uri}{'ro' if self._read_only else mode}"
         db = sqlite3.connect(
             uri, uri=True, timeout=0, isolation_level=None, check_same_thread=False
         )
@@ -324,7 +346,7 @@ def _identity(db: sqlite3.Connection) -> tuple[int, int, int]:
     return _pragma(db, "user_version"), _pragma(db, "application_id"), tables
 
 
-def _code(error: sqlite3.Error) -> int:
+def _code(error: BaseException | None) -> int:
     """SQLite's primary result code; 0 when the error is the Python module's own."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 

@@ -20,6 +20,7 @@ from rookery.client.subscription import Event, StreamSubscription
 from rookery.config.reading import build
 from rookery.control.actions import ACTION
 from rookery.control.create import author, checked_here, local_service, send_new
+from rookery.control.files import make_room
 from rookery.control.home import Home
 from rookery.control.local_log import LocalLog, is_carried, run_here
 from rookery.control.log_pages import audit_page, event_page
@@ -198,15 +199,20 @@ class LocalRun(ClientRun):
 
     def act(self, action: str, values: Mapping[str, Any], reason: str, dry_run: bool) -> Answer:
         if action == "delete" and not dry_run:
-            self._stop_if_left_behind()
+            self._give_up()
         command = ACTION[action].make(self.id, values, author=author(), reason=reason)
         service = local_service(self._home, LocalLog(self._home, self.id))
         work = service.dry_run(command) if dry_run else service.submit(command)
         return _not_rejected(run_here(work))
 
-    def _stop_if_left_behind(self) -> None:
+    def _give_up(self) -> None:
         """A run whose owner died has to be stopped before it can be deleted: nothing runs of it."""
-        if self._state().desired != STOPPED and not self._home.is_owned(self.id):
+        state = self._state()
+        if self._home.is_owned(self.id):
+            return
+        make_room(self._home, self.id)
+        self._home.reopen()
+        if state.desired != STOPPED:
             self.stop("its owner died")
 
     def _result(

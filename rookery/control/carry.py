@@ -43,6 +43,7 @@ def carry(
 
     Ctrl-C is StopRun; a second one ends the workers at once.
     """
+    home.check_writable()
     with home.lease(run, patience_s=LEASE_PATIENCE_S) as mine:
         home.send(StartRun(run=run, author=author()))
         if not mine:

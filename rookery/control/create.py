@@ -53,6 +53,7 @@ def create_run(home: Home, config: RunConfig, seat_function: SeatFunction | None
 
 def send_new(home: Home, config: RunConfig, check: Check, **options: Any) -> Answer:
     """CreateRun, and StartRun, through the service; `options` are those of `Service.create`."""
+    home.check_writable()
     service = local_service(home, LocalLog(home), check)
     who = {"author": author(), "id": new_id(), **options}
     return run_here(service.create(config, **who))

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import time
 from collections.abc import Callable
 from typing import BinaryIO, NamedTuple
 
 from rookery.config.models import RunConfig
 from rookery.control.controller import Controller
+from rookery.control.files import purge
 from rookery.control.home import Home
 from rookery.control.run_log import RunLog
 from rookery.control.run_state import ACTIVE, DELETED, PAUSED, RUNNING, STOPPED, RunState
@@ -193,11 +193,6 @@ def cost(config: RunConfig, state: RunState) -> int:
     if state.desired == PAUSED:
         return 0
     return 1 if config.launcher == "inline" else state.learners + state.actors_wanted
-
-
-def purge(home: Home, run: str) -> None:
-    """Remove the files of a run that was deleted."""
-    shutil.rmtree(home.run_dir(run), ignore_errors=True)
 
 
 def _is_ours(state: RunState) -> bool:

@@ -6,6 +6,7 @@ holds only what belongs to this machine: checkpoints without a URI of their own,
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
@@ -49,6 +50,7 @@ class Home:
     def __init__(self, path: Path, cluster: KafkaSettings | None = None) -> None:
         self.path, self.cluster = path, cluster
         self._control: Bus | None = None
+        self._unwritable: InputError | None = None  # why it can only be looked at
         self._key: Key | None = None
         self._settings: Settings | None = None
         self._logs: dict[str | None, RunLog] = {}  # that are followed: of all runs, or of one
@@ -79,20 +81,38 @@ class Home:
     def _file_bus(self) -> Bus:
         from rookery.bus.sqlite import SqliteBus
 
+        path = self.path / "control.sqlite"
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-            return SqliteBus(self.path / "control.sqlite")
+            if not os.access(self.path, os.W_OK):
+                raise OSError(errno.EROFS, "it may not be written")
+            return SqliteBus(path)
         except (OSError, BusError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise InputError(
+            self._unwritable = InputError(
                 f"cannot use {self.path} for runs: {reason}; set ROOKERY_HOME to a "
                 "directory that can be written"
-            ) from None
+            )
+        try:
+            return SqliteBus(path, read_only=True)  # which is enough for looking
+        except (OSError, BusError):
+            raise self._unwritable from None
+
+    def check_writable(self) -> None:
+        """Say what is wrong with a home that can only be looked at."""
+        _ = self.control
+        if self._unwritable is not None:
+            raise self._unwritable
+
+    def reopen(self) -> None:
+        """Try again to write to a home that could only be looked at."""
+        if self._unwritable is not None:
+            self.close()
 
     def close(self) -> None:
         if self._control is not None:
             self._control.close()
-            self._control = None
+            self._control = self._unwritable = None
             self._logs.clear()
 
     def run_dir(self, run: str) -> Path:
@@ -102,6 +122,7 @@ class Home:
 
     def send(self, *commands: Command) -> None:
         """Append the commands, signed."""
+        self.check_writable()
         self.control.publish([self._signed(command) for command in commands])
 
     def _signed(self, command: Command) -> Outgoing:
@@ -136,6 +157,7 @@ class Home:
         return self._settings
 
     def record(self, *events: Event) -> None:
+        self.check_writable()
         self.control.publish([Outgoing(EVENTS, encode_json(e), key=e.run) for e in events])
 
     def create(

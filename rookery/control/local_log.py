@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, TypeVar
 
+from rookery.control.files import purge
 from rookery.control.home import Home
 from rookery.control.log_messages import Message
 from rookery.control.log_pages import Said
@@ -115,7 +116,5 @@ def _answer(home: Home, run: str) -> bool:
         if state.desired == STOPPED and state.status in ACTIVE:  # its owner died
             home.record(RunEnded(run=run, status="stopped", reason="asked to stop"))
         if state.desired == DELETED:
-            from rookery.control.fleet import purge
-
             purge(home, run)
     return True

@@ -20,6 +20,7 @@ from weakref import WeakValueDictionary
 
 from rookery.config.models import RunConfig
 from rookery.control.effects import creates
+from rookery.control.files import make_room
 from rookery.control.home import Home, new_run_id
 from rookery.control.judge import Judge, check_size
 from rookery.control.log_pages import LogView, Said, find_answers
@@ -32,6 +33,7 @@ from rookery.messages import (
     CommandAccepted,
     CommandRejected,
     CreateRun,
+    DeleteRun,
     Origin,
     SetSeatMap,
     StartRun,
@@ -64,6 +66,8 @@ class Service:
             if not self._was_sent(state, command.id):
                 command = await self._checked(state, command)
                 line = await asyncio.to_thread(self._judge.effect, state, command)
+                if isinstance(command, DeleteRun) and why_not(state, command) is None:
+                    await asyncio.to_thread(make_room, self._home, command.run)
                 await self._append(line, command)
         return await self._answer(command, wait_s)
 

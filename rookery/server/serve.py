@@ -39,6 +39,7 @@ LOCK_PATIENCE_S = 0.5  # others look at the lock for a moment
 def main(arguments: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM; the workers checkpoint, and go on with the next server."""
     home = Home.default()
+    home.check_writable()
     settings = _settings(home, arguments)
     check_bind(settings.server, arguments.insecure_bind)
     os.umask(0o077)  # whatever the server and its workers write is the owner's alone
@@ -62,6 +63,7 @@ def mcp_main(arguments: argparse.Namespace) -> int:
     import asyncio
 
     home = Home.default()
+    home.check_writable()
     settings = home.settings
     os.umask(0o077)
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)

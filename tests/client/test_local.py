@@ -16,8 +16,9 @@ from rookery.bus.sqlite import SqliteBus
 from rookery.client import Client, RemoteRun, open_client
 from rookery.client.local import LocalClient, LocalRun
 from rookery.control.home import Home
-from rookery.errors import InputError, Rejected, TimedOut, UnknownName
+from rookery.errors import InputError, Rejected, RookeryError, TimedOut, UnknownName
 from rookery.messages import METRICS_TRAINING, LedgerSummary, RunEnded, TrainingMetrics, encode_json
+from tests.conftest import fill, remount
 
 CONFIG = {"environment": {"id": "CartPole-v1"}, "stop": {"steps": 1000}}
 
@@ -203,3 +204,43 @@ def test_waiting_ends_with_the_run_or_in_time(client: LocalClient, run: LocalRun
         run.wait(timeout_s=0.2)
     client.home.record(RunEnded(run=run.id, status="finished", reason="enough"))
     assert run.wait(timeout_s=20).reason == "enough"
+
+
+# --- disks that are full, and homes that may only be read ----------------------------------------
+
+
+@pytest.mark.parametrize("watched", [False, True])  # by a process that has the log open
+def test_a_run_can_be_deleted_where_there_is_no_room_for_the_command(
+    small_disk: Path, watched: bool
+) -> None:
+    home = small_disk / "home"
+    with LocalClient(Home(home)) as client:
+        run = client.submit(CONFIG).id
+        (home / run).mkdir(exist_ok=True)
+        (home / run / "weights").write_bytes(bytes(4 << 20))
+    other = Home(home)
+    with contextlib.closing(other):
+        assert watched or not other.path.joinpath("control.sqlite-shm").exists()
+        _ = other.control if watched else None
+        fill(small_disk)
+        with LocalClient(Home(home)) as client:
+            assert [row.run for row in client.runs()] == [run]
+            with pytest.raises(RookeryError, match="disk is full"):
+                client.run(run).pause("to see")
+            assert client.run(run).delete(run, "no room").outcome == "accepted"
+            assert client.runs() == [] and not (home / run).exists()
+
+
+def test_a_home_that_may_not_be_written_says_so_only_to_who_writes(small_disk: Path) -> None:
+    with LocalClient(Home(small_disk / "home")) as client:
+        run = client.submit(CONFIG).id
+    remount(small_disk, "ro")
+    with LocalClient(Home(small_disk / "home")) as client:
+        assert [row.run for row in client.runs()] == [run]
+        assert client.run("last").detail().status == "queued"
+        assert [entry.kind for entry in client.audit(run)] == ["create_run", "start_run"]
+        with pytest.raises(InputError, match="may not be written; set ROOKERY_HOME"):
+            client.run(run).pause("to see")
+        with pytest.raises(InputError, match="may not be written; set ROOKERY_HOME"):
+            client.submit(CONFIG)
+    remount(small_disk, "rw")

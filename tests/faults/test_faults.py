@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
+import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +13,8 @@ import pytest
 from rookery.checkpoints.checkpoint import load_checkpoint, newest_checkpoint
 from rookery.checkpoints.store import open_store
 from rookery.learner.manifest import LearnerManifest, pending_fragments
-from rookery.messages import METRICS_TRAINING, TrainingMetrics, decode_json
+from rookery.messages import METRICS_TRAINING, StartRun, TrainingMetrics, decode_json
+from tests.conftest import fill, remount
 
 if TYPE_CHECKING:
     from tests.conftest import Cli, Started
@@ -237,37 +236,6 @@ def test_an_environment_that_hangs_is_named_by_why(cli: Cli) -> None:
 # --- storage that misbehaves ---------------------------------------------------------------------
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own, 64 MB."""
-    if os.getuid() != 0:
-        pytest.skip("only root may mount a tmpfs")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(disk)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
-        pytest.skip("this machine does not let root mount a tmpfs")
-    yield disk
-    subprocess.run(["umount", "-l", str(disk)], check=True)
-
-
-def fill(disk: Path) -> Path:
-    """Leave no byte free."""
-    ballast = disk / "ballast"
-    with open(ballast, "wb", buffering=0) as file:
-        for size in (1 << 20, 1 << 12):
-            try:
-                while True:
-                    file.write(bytes(size))
-            except OSError:
-                continue
-    return ballast
-
-
-def remount(disk: Path, mode: str) -> None:
-    subprocess.run(["mount", "-o", f"remount,{mode}", str(disk)], check=True)
-
-
 def begin_on(cli: Cli, *options: object) -> Started:
     """A run that has saved checkpoints and goes on."""
     running = cli.start("train", *SMALL, *OFTEN, *ENDLESS, *options, "--json")
@@ -318,6 +286,66 @@ def test_a_full_disk_is_a_clear_error_and_the_run_goes_on_later(cli: Cli, small_
     kept = newest_checkpoint(store_of(cli, running.run), LearnerManifest)
     assert kept is not None
     check_resumes(cli, running.run, kept.manifest.ledger.trained)
+
+
+def home_on(cli: Cli, disk: Path) -> None:
+    cli.home.path = disk / "home"
+    cli.environment["ROOKERY_HOME"] = str(cli.home.path)
+
+
+@pytest.mark.soak
+def test_a_full_home_can_be_looked_at_and_its_runs_deleted(cli: Cli, small_disk: Path) -> None:
+    home_on(cli, small_disk)
+    ended = cli("train", *SMALL, "--steps", 600, "--launcher", "inline", "--json").json["run"]
+    running = begin_on(cli)
+    ballast = fill(small_disk)
+    assert "disk is full" in running.finish(expect=1).stderr
+    ballast_too = fill(small_disk, "ballast-too")  # what its processes gave back, too
+    assert shutil.disk_usage(small_disk).free == 0
+    listed = {row["run"]: row["status"] for row in cli("runs", "list", "--json").json["runs"]}
+    assert listed == {ended: "finished", running.run: "interrupted"}
+    assert running.show()["status"] == "interrupted"
+    assert "its process died" in cli("why", running.run).stdout.splitlines()[0]
+    assert "disk is full" in cli("start", ended, expect=None).stderr
+    cli("runs", "delete", running.run)
+    assert shutil.disk_usage(small_disk).free > 1 << 20
+    ballast.unlink()
+    ballast_too.unlink()
+    ballast = fill(small_disk)
+    cli("runs", "delete", ended)  # which has a few hundred kilobytes to give
+    ballast.unlink()
+    assert cli("runs", "list", "--json").json["runs"] == []
+    assert not [path for path in cli.home.path.iterdir() if path.is_dir()]
+
+
+@pytest.mark.soak
+def test_a_home_that_may_not_be_written_can_be_listed_shown_and_evaluated(
+    cli: Cli, small_disk: Path
+) -> None:
+    home_on(cli, small_disk)
+    run = cli("train", *SMALL, "--steps", 600, "--launcher", "inline", "--json").json["run"]
+    shown = cli("runs", "show", run, "--json").json
+    log, wal = (cli.home.path / f"control.sqlite{end}" for end in ("", "-wal"))
+    for left_behind in (False, True):  # by a writer that was killed
+        remount(small_disk, "rw")
+        if left_behind:
+            before = log.read_bytes()
+            cli.home.send(StartRun(run=run, author="ann"))
+            kept = wal.read_bytes()
+            cli.home.close()
+            log.write_bytes(before)
+            wal.write_bytes(kept)
+        remount(small_disk, "ro")
+        assert wal.exists() == left_behind
+        assert [row["run"] for row in cli("runs", "list", "--json").json["runs"]] == [run]
+        assert cli("runs", "show", "last", "--json").json == shown
+        assert "finished" in cli("why", run).stdout
+        assert cli("eval", run, "--episodes", 2, "--json").json["run"] == run
+        for verb in (("resume", run), ("start", run), ("runs", "delete", run), ("serve",)):
+            assert "may not be written; set ROOKERY_HOME" in cli(*verb, expect=2).stderr
+    sent = [entry["kind"] for entry in cli("audit", run, "--json").json["entries"]]
+    assert sent == ["create_run", "start_run", "start_run"], "what only the WAL has is read too"
+    remount(small_disk, "rw")
 
 
 def test_a_damaged_checkpoint_is_passed_over_and_named(cli: Cli) -> None:
