@@ -219,7 +219,7 @@ def _carry(
     from rookery.control.carry import carry
     from rookery.control.queries import result_here
 
-    began = time.time()
+    began = time.monotonic()
     if quiet:
         state = carry(home, run, None, standby, seat_function)
     else:

@@ -111,7 +111,8 @@ class Fleet:
             return True
         if state.desired == RUNNING:
             return _is_ours(state)
-        return state.desired == STOPPED and state.status in ACTIVE and _is_ours(state)
+        left_behind = state.desired == STOPPED and state.status in ACTIVE
+        return left_behind and (self.home.cluster is None or _is_ours(state))
 
     def _take(self, run: str) -> None:
         lease = self.home.take_lease(run)

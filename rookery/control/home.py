@@ -206,7 +206,7 @@ class Home:
                 raise InputError(
                     f"there is no run in {self.path} yet: start one with rookery train"
                 )
-            return max(runs.values(), key=lambda state: state.created_s).id
+            return max(runs.values(), key=lambda state: state.age).id
         matches = [run for run in runs if run.startswith(name)]
         if len(matches) == 1:
             return matches[0]

@@ -12,7 +12,7 @@ import msgspec
 from rookery.bus import Bus
 from rookery.control.home import Home
 from rookery.control.models import RunRow
-from rookery.control.run_state import ACTIVE, ENDED, RUNNING, RunState
+from rookery.control.run_state import ACTIVE, ENDED, RUNNING, STOPPED, RunState
 from rookery.messages import METRICS_TRAINING, TrainingMetrics, decode_or_none
 
 STALE_S = 5.0  # a learner that trains reports every second
@@ -29,10 +29,13 @@ def is_busy(state: RunState) -> bool:
 
 
 def status_now(state: RunState, owned: bool) -> str:
-    """The status as it is now: a run whose owner died is `interrupted`."""
-    if state.desired == RUNNING and not owned and not state.start_asked:
+    """The status as it is now: a run whose owner died is `interrupted`, and one that was asked to
+    stop before that has stopped."""
+    if owned or state.status not in ACTIVE:
+        return state.status
+    if state.desired == RUNNING and not state.start_asked:
         return "interrupted"
-    return state.status
+    return "stopped" if state.desired == STOPPED else state.status
 
 
 def read_training(home: Home, state: RunState) -> TrainingMetrics | None:
@@ -52,13 +55,14 @@ def newest_training(bus: Bus | None, run: str) -> TrainingMetrics | None:
 def train_result(
     row: RunRow, seats: int | None, metrics: TrainingMetrics | None, began: float
 ) -> dict[str, Any]:
-    """The JSON object of `rookery train`; `seats`: how many the environment has."""
+    """The JSON object of `rookery train`; `seats`: how many the environment has; `began`: by the
+    clock that nobody can set."""
     return {
         "run": row.run,
         "status": row.status,
         "reason": row.reason,
         "env_steps": row.env_steps,
-        "wall_s": round(time.time() - began, 3),
+        "wall_s": round(time.monotonic() - began, 3),
         "seats": seats,
         **_trained_so_far(metrics),
     }
@@ -120,7 +124,8 @@ def make_row(state: RunState, owner: str, training: TrainingMetrics | None, now_
     """Built without validation: every part was checked when it was read."""
     config = _part(state.config, "config")
     status = status_now(state, bool(owner))
-    fresh = training is not None and status == "running" and now_s - training.time_s < STALE_S
+    age_s = abs(now_s - training.time_s) if training is not None else 0.0  # clocks may go back
+    fresh = training is not None and status == "running" and age_s < STALE_S
     return RunRow.model_construct(
         run=state.id,
         environment=str(_part(config, "environment").get("id", "")),

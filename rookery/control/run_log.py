@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from rookery.bus import EARLIEST, Record, Subscription
 from rookery.control.run_state import RunState, apply, why_not
 from rookery.control.saved_states import (
@@ -29,6 +31,7 @@ from rookery.messages import (
     Command,
     CommandAccepted,
     CommandRejected,
+    CreateRun,
     Event,
     decode_json,
 )
@@ -58,6 +61,7 @@ class RunLog:
         self._rejected: set[str] = set()
         self._skipped = skipped
         self._home, self._only = home, only
+        self._created: dict[str, int] = {}  # run -> the offset of its CreateRun, until it is folded
         self._changed: set[str] = set()  # runs whose states are not saved
         self._unsaved = 0  # messages since
         self._taken: dict[str, list[tuple[float, Any]]] = {COMMANDS: [], EVENTS: []}  # not folded
@@ -74,8 +78,11 @@ class RunLog:
         messages = list(_in_order(self._taken[COMMANDS], self._taken[EVENTS]))
         self._taken = {COMMANDS: [], EVENTS: []}
         for message in messages:
-            state = apply(self.states.get(message.run), message)
+            before = self.states.get(message.run)
+            state = apply(before, message)
             if state is not None:
+                if before is None:
+                    state = replace(state, offset=self._created.pop(message.run))
                 self.states[message.run] = state
                 self._changed.add(message.run)
         if self._unsaved >= SAVE_AFTER:
@@ -111,6 +118,8 @@ class RunLog:
                 message = self._message(record, kind)
                 if message is not None:
                     self._taken[record.topic].append((record.time_s, message))
+                if isinstance(message, CreateRun) and message.run not in self.states:
+                    self._created.setdefault(message.run, record.offset)
 
     def _has(self, record: Record) -> bool:
         """Whether the state that was loaded has the message in it."""

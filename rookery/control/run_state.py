@@ -123,6 +123,12 @@ class RunState(msgspec.Struct, frozen=True):
     orders_revision: int = 0
     jobs: dict[str, Job] = {}  # accepted and not done, by command
     matches: tuple[MatchPlayed, ...] = ()  # for the ladder, in the order of the log
+    offset: int = -1  # of its CreateRun in the log; -1: an older Rookery saved the state
+
+    @property
+    def age(self) -> tuple[int, float]:
+        """Sorts runs as they were created, whatever the clock said then."""
+        return self.offset, self.created_s
 
     @property
     def actors_wanted(self) -> int:

@@ -125,7 +125,7 @@ def load(home: StatesHome, only: str | None) -> Found:
     logs = [each for each in saved if isinstance(each, SavedLog)]
     states = sorted(
         (each for each in saved if isinstance(each, SavedState)),
-        key=lambda each: each.state.created_s,
+        key=lambda each: each.state.age,
     )
     found = Found(None, {s.run: _whole(s) for s in states}, {s.run: s.read for s in states})
     if not logs or None in saved:

@@ -138,9 +138,9 @@ class ControlPlane:
     ) -> RunPage:
         """Runs, newest first; `cursor` is the last page's `next`."""
         rows: list[RunRow] = []
-        before = _place(cursor)
+        before = self._place(cursor)
         for state in reversed(self._states()):
-            if before is not None and _order(state) >= before:
+            if before is not None and state.age >= before:
                 continue
             row = self._rows.of(state)
             if status not in ("", row.status) or environment not in ("", row.environment):
@@ -282,10 +282,19 @@ class ControlPlane:
         states, (known, ordered) = self._all(), self._ordered
         if states is not known:
             kept = [state for state in states.values() if state.desired != DELETED]
-            ordered = sorted(kept, key=_order)
+            ordered = sorted(kept, key=lambda state: state.age)
             self._rows.keep(ordered)
             self._ordered = (states, ordered)
         return ordered
+
+    def _place(self, cursor: str) -> tuple[int, float] | None:
+        """Where in the list the page before ended; its last run may have been deleted since."""
+        if not cursor:
+            return None
+        state = self._all().get(cursor.partition("-")[2])
+        if state is None:
+            raise InputError(f"cursor {cursor[:40]!r} is none: take `next` of the page before")
+        return state.age
 
     def _state(self, run: str) -> RunState:
         state = self._all().get(run)
@@ -294,18 +303,5 @@ class ControlPlane:
         return state
 
 
-def _order(state: RunState) -> tuple[int, str]:
-    return int(state.created_s * 1e6), state.id
-
-
 def _cursor(row: RunRow) -> str:
     return f"{int(row.created_s * 1e6)}-{row.run}"
-
-
-def _place(cursor: str) -> tuple[int, str] | None:
-    if not cursor:
-        return None
-    created_us, dash, run = cursor.partition("-")
-    if not dash or not created_us.isdecimal():
-        raise InputError(f"cursor {cursor[:40]!r} is none: take `next` of the page before")
-    return int(created_us), run

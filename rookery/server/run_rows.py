@@ -40,7 +40,7 @@ class Rows:
     def of(self, state: RunState) -> RunRow:
         owner = self._follower.owner(state.id) if is_busy(state) else ""
         training = self._follower.training(state.id)
-        known, now_s = self._made.get(state.id), time.time()
+        known, now_s = self._made.get(state.id), time.monotonic()  # which no clock can move
         if (
             known is not None
             and known.state is state
@@ -49,10 +49,10 @@ class Rows:
             and now_s < known.until_s
         ):
             return known.row
-        row = make_row(state, owner, training, now_s)
+        row = make_row(state, owner, training, time.time())
         until_s = math.inf
         if training is not None and row.steps_per_s is not None:
-            until_s = training.time_s + STALE_S
+            until_s = now_s + STALE_S - abs(time.time() - training.time_s)
         self._made[state.id] = _Made(state, owner, training, until_s, row)
         return row
 

@@ -341,3 +341,27 @@ def test_a_run_that_cannot_be_taken_up_is_not_tried_at_every_step(
     yard.step(20)
     assert len(tried) == 1
     assert yard.state(run).status == "failed"
+
+
+def test_a_run_that_was_asked_to_stop_before_its_terminal_died_gets_its_last_word(
+    yard: Yard,
+) -> None:
+    run = yard.create(start=False)
+    start, stop = StartRun(run=run), StopRun(run=run)
+    lease = yard.home.take_lease(run)
+    assert lease is not None
+    yard.send(start)
+    log = RunLog(yard.home, run)
+    log.read()
+    log.answer(run)
+    yard.home.record(RunOwned(run=run, pid=1, by="terminal"))
+    yard.home.record(WorkerStarted(run=run, kind="learner", index=0, incarnation=1, pid=1))
+    yard.send(stop)
+    log.read()
+    log.answer(run)
+    yard.step()
+    assert yard.state(run).status == "running", "its terminal may still be at it"
+    lease.close()
+    yard.step()
+    assert yard.state(run).status == "stopped" and not yard.home.is_owned(run)
+    assert run not in yard.launchers or not yard.workers(run)

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from rookery.config.reading import build
 from rookery.control.diagnosis import why
-from rookery.control.run_state import RUNNING, RunState, WorkerState
-from rookery.messages import JOINED_FROM
+from rookery.control.home import Home
+from rookery.control.queries import make_row, read_rows, status_now, train_result
+from rookery.control.run_log import RunLog
+from rookery.control.run_state import RUNNING, STOPPED, RunState, WorkerState
+from rookery.envs.registry import describe
+from rookery.messages import (
+    JOINED_FROM,
+    CommandAccepted,
+    CreateRun,
+    RunOwned,
+    StartRun,
+    StopRun,
+    WorkerStarted,
+)
+from tests.server.test_run_rows import training
 
 STATE = RunState(
     "r",
@@ -85,3 +101,92 @@ def test_who_joined_on_its_own_plays_for_a_run_of_0_actors() -> None:
 
     component, summary = told(LEARNER | worker("actor", JOINED_FROM, running=False), actors=0)
     assert component == "actors" and "scaled to 0 actors" in summary
+
+
+# --- a stop whose owner did not live to see it ---------------------------------------------------
+
+
+@pytest.mark.parametrize("status", ["queued", "running"])
+def test_a_run_that_was_asked_to_stop_has_stopped_when_its_owner_died(status: str) -> None:
+    state = msgspec.structs.replace(STATE, desired=STOPPED, status=status)
+    assert status_now(state, owned=True) == status
+    assert status_now(state, owned=False) == "stopped"
+    assert status_now(msgspec.structs.replace(state, desired=RUNNING), owned=False) == "interrupted"
+    for ended in ("created", "solved", "failed"):
+        assert status_now(msgspec.structs.replace(state, status=ended), owned=False) == ended
+
+
+def test_it_is_listed_and_explained_as_stopped(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    config = build({"environment": {"id": "CartPole-v1"}})
+    run = home.create(config, describe("CartPole-v1"), "ann")
+    start, stop = StartRun(run=run), StopRun(run=run)
+    home.send(start, stop)
+    (created,) = home.state(run).commands.keys() - {start.id, stop.id}
+    home.record(
+        CommandAccepted(run=run, command=created),
+        CommandAccepted(run=run, command=start.id),
+        RunOwned(run=run, pid=1, by="terminal"),
+        WorkerStarted(run=run, kind="learner", index=0, incarnation=1, pid=1),
+        CommandAccepted(run=run, command=stop.id),
+    )
+    assert home.state(run).status == "running" and home.state(run).desired == STOPPED
+    (row,) = read_rows(home)
+    assert row.status == "stopped" and row.owner == ""
+    assert why(home, home.state(run)).summary == f"{run} does not run: stopped"
+    home.close()
+
+
+# --- clocks that jump ----------------------------------------------------------------------------
+
+HOURS_S = 5 * 3600.0
+
+
+def create_at(home: Home, run: str, time_s: float) -> None:
+    content = {"config": {"environment": {"id": "CartPole-v1"}}, "spec": {}}
+    home.send(CreateRun(run=run, config=content, time_s=time_s))
+
+
+@pytest.mark.parametrize("jump_s", [-HOURS_S, HOURS_S])
+def test_the_last_run_is_the_one_created_last_whatever_the_clock_said(
+    tmp_path: Path, jump_s: float
+) -> None:
+    home, now_s = Home(tmp_path), time.time()
+    for number, time_s in enumerate((now_s, now_s + jump_s, now_s + jump_s / 2, now_s)):
+        create_at(home, f"run-{number}", time_s)
+        assert home.find("last") == f"run-{number}"
+    order = [f"run-{number}" for number in range(4)]
+    assert [row.run for row in read_rows(home)] == order
+    log = RunLog(home)
+    log.read()
+    log.save()  # for whoever comes later
+    again = Home(tmp_path)
+    assert again.find("last") == "run-3" and list(again.states()) == order
+    create_at(again, "run-4", now_s - 2 * HOURS_S)
+    assert again.find("last") == "run-4"
+    home.close()
+    again.close()
+
+
+def test_a_state_that_an_older_rookery_saved_is_older_than_any_that_came_since() -> None:
+    older = [RunState(id, {}, created_s) for id, created_s in (("a", 9e9), ("b", 1.0))]
+    newer = [RunState(id, {}, 5.0, offset=offset) for id, offset in (("c", 7), ("d", 30))]
+    found = sorted([*newer, *older], key=lambda state: state.age)
+    assert [state.id for state in found] == ["b", "a", "c", "d"]
+
+
+@pytest.mark.parametrize("jump_s", [-HOURS_S, HOURS_S])
+def test_how_long_it_took_does_not_depend_on_the_clock(
+    jump_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, real = time.monotonic(), time.time
+    row = make_row(STATE, "terminal", None, time.time())
+    monkeypatch.setattr(time, "time", lambda: real() + jump_s)
+    assert 0 <= train_result(row, 1, None, began)["wall_s"] < 60
+
+
+@pytest.mark.parametrize("jump_s", [-HOURS_S, HOURS_S])
+def test_a_speed_from_before_a_jump_is_not_taken_for_the_present_one(jump_s: float) -> None:
+    said = training(time_s=1e9, recent_steps_per_s=100.0)
+    assert make_row(STATE, "terminal", said, 1e9 + 1).steps_per_s == 100.0
+    assert make_row(STATE, "terminal", said, 1e9 + jump_s).steps_per_s is None
