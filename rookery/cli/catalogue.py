@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 
 from rookery.cli.exits import OK
-from rookery.cli.text import print_table
+from rookery.cli.text import print_json, print_table
 
 
 def envs(arguments: argparse.Namespace, began: float) -> int:
@@ -15,8 +14,7 @@ def envs(arguments: argparse.Namespace, began: float) -> int:
     found = search(arguments.search)
     if arguments.json:
         rows = [{"id": e.id, "source": e.source, "description": e.description} for e in found]
-        print(json.dumps({"environments": rows}))
-        return OK
+        return print_json({"environments": rows})
     if not found:
         print(f"no environment matches {arguments.search!r}; `rookery envs` lists all")
         return OK
@@ -29,8 +27,7 @@ def algorithms(arguments: argparse.Namespace, began: float) -> int:
 
     found = catalogue.algorithms()
     if arguments.json:
-        print(json.dumps({"algorithms": found}))
-        return OK
+        return print_json({"algorithms": found})
     for name, entry in found.items():
         print(f"{name}: {entry['description']}")
         print_table(
@@ -48,8 +45,7 @@ def players(arguments: argparse.Namespace, began: float) -> int:
 
     found = catalogue.players()
     if arguments.json:
-        print(json.dumps({"players": found}))
-        return OK
+        return print_json({"players": found})
     lines = [("PLAYER", "")]
     for kind in found:
         lines.append((kind["example"], kind["description"]))

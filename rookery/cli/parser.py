@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from rookery.cli import bus, catalogue, config, evaluate, processes, runs, steer, tokens, train
@@ -76,50 +77,31 @@ class Commands:
         server: bool = False,
         run: bool = False,
         listed: bool = True,
+        below: Any = None,
     ) -> argparse.ArgumentParser:
-        """`server`: whether it may go through one; `run`: whether it takes a RUN."""
+        """`server`: whether it may go through one; `run`: whether it takes a RUN; `below`: the
+        group that it is a second word of."""
         shown: dict[str, Any] = {"help": help_text} if listed else {}
-        parser = self._verbs.add_parser(name, description=help_text, **shown)
+        parser: Parser = (below or self._verbs).add_parser(name, description=help_text, **shown)
         if not listed:
             self.hidden.append(name)
-        parser.set_defaults(name=name)
-        return _filled(parser, function, server, run)
+        if below is None:
+            parser.set_defaults(name=name)
+        parser.set_defaults(verb=function, takes_server=server)
+        add_common(parser)
+        if server:
+            add_server(parser)
+        if run:
+            parser.add_argument("run", metavar="RUN")
+        return parser
 
-    def group(self, parser: argparse.ArgumentParser, metavar: str) -> VerbGroup:
-        """Second words of a verb."""
+    def group(
+        self, parser: argparse.ArgumentParser, metavar: str
+    ) -> Callable[..., argparse.ArgumentParser]:
+        """Adds second words to a verb, like `runs list`."""
         below = parser.add_subparsers(metavar=metavar, parser_class=Parser)
         self._groups.append(below)
-        return VerbGroup(below)
-
-
-class VerbGroup:
-    """The second words of one verb, like `runs list`."""
-
-    def __init__(self, below: Any) -> None:
-        self._below = below
-
-    def verb(
-        self,
-        name: str,
-        function: Verb,
-        help_text: str,
-        server: bool = False,
-        run: bool = False,
-    ) -> argparse.ArgumentParser:
-        parser = self._below.add_parser(name, help=help_text, description=help_text)
-        return _filled(parser, function, server, run)
-
-
-def _filled(
-    parser: argparse.ArgumentParser, function: Verb, server: bool, run: bool
-) -> argparse.ArgumentParser:
-    parser.set_defaults(verb=function, takes_server=server)
-    add_common(parser)
-    if server:
-        add_server(parser)
-    if run:
-        parser.add_argument("run", metavar="RUN")
-    return parser
+        return partial(self.verb, below=below)
 
 
 def all_commands() -> Commands:
@@ -192,13 +174,13 @@ def _serving(commands: Commands) -> None:
     mcp.add_argument("--scope", choices=SCOPES, default="operate", help="default: operate")
     text = "let others in to a server, or no more"
     family = commands.verb("tokens", tokens.tokens_list, text, server=True)
-    group = commands.group(family, "create|list|revoke")
-    create = group.verb("create", tokens.tokens_create, "make a token", server=True)
+    word = commands.group(family, "create|list|revoke")
+    create = word("create", tokens.tokens_create, "make a token", server=True)
     create.add_argument("--scope", choices=SCOPES, required=True)
     create.add_argument("--ttl", metavar="TIME", help="30m, 8h, 7d; default: until revoked")
     create.add_argument("--label", default="", metavar="TEXT", help="whose, or what for")
-    group.verb("list", tokens.tokens_list, "every token", server=True)
-    revoke = group.verb("revoke", tokens.tokens_revoke, "let it in no more", server=True)
+    word("list", tokens.tokens_list, "every token", server=True)
+    revoke = word("revoke", tokens.tokens_revoke, "let it in no more", server=True)
     revoke.add_argument("id", metavar="ID")
 
 
@@ -228,12 +210,12 @@ def _playing(commands: Commands) -> None:
 def _looking(commands: Commands) -> None:
     text = "list, show or delete runs"
     family = commands.verb("runs", runs.runs_list, text, server=True)
-    group = commands.group(family, "list|show|delete")
-    group.verb("list", runs.runs_list, "every run with its state", server=True)
+    word = commands.group(family, "list|show|delete")
+    word("list", runs.runs_list, "every run with its state", server=True)
     text = "one run: state, workers, balance, checkpoints"
-    group.verb("show", runs.runs_show, text, server=True, run=True)
+    word("show", runs.runs_show, text, server=True, run=True)
     text = "remove a run that does not run"
-    add_change(group.verb("delete", runs.runs_delete, text, server=True, run=True))
+    add_change(word("delete", runs.runs_delete, text, server=True, run=True))
     text = "name the component that is stuck, and its last error"
     commands.verb("why", runs.why, text, server=True, run=True)
     plot = commands.verb("plot", runs.plot, "draw learning curves as a PNG")
@@ -243,16 +225,16 @@ def _looking(commands: Commands) -> None:
     text = "look at the topics that workers talk over"
     family = commands.verb("bus", bus.topics, text)
     family.set_defaults(run="last")
-    group = commands.group(family, "topics|tail|lag")
+    word = commands.group(family, "topics|tail|lag")
     text = "every topic: what it keeps, who writes and who reads it"
-    topics = group.verb("topics", bus.topics, text)
+    topics = word("topics", bus.topics, text)
     text = "a topic's newest messages; of binary ones the headers"
-    tail = group.verb("tail", bus.tail, text)
+    tail = word("tail", bus.tail, text)
     tail.add_argument("topic", metavar="TOPIC")
     tail.add_argument("-n", dest="count", type=positive, default=10, metavar="N")
     tail.add_argument("--follow", action="store_true", help="go on with what comes")
     text = "how far the learner is behind the end of `experiences`"
-    lag = group.verb("lag", bus.lag, text)
+    lag = word("lag", bus.lag, text)
     for parser, default in ((topics, "last"), (tail, None), (lag, "last")):
         parser.add_argument("run", metavar="RUN", nargs="?", default=default, help="default: last")
 

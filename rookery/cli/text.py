@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from rookery.control.models import Answer, AuditEntry, NewToken, TokenView
 
 
+def print_json(data: Any) -> int:
+    print(json.dumps(data))
+    return OK
+
+
 def print_table(rows: Sequence[Sequence[str]]) -> None:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
@@ -54,8 +59,7 @@ def _when(time_s: float) -> str:
 
 def print_runs(rows: Sequence[dict[str, Any]], as_json: bool) -> int:
     if as_json:
-        print(json.dumps({"runs": rows}))
-        return OK
+        return print_json({"runs": rows})
     if not rows:
         print("no runs yet: rookery train CartPole-v1 --until-return 475")
         return OK
@@ -118,8 +122,7 @@ def show_text(found: dict[str, Any]) -> str:
 
 def print_diagnosis(found: dict[str, Any], as_json: bool) -> int:
     if as_json:
-        print(json.dumps(found))
-        return OK
+        return print_json(found)
     print(safe(found["summary"]))
     if found["detail"]:
         print(safe(found["detail"]).rstrip())
@@ -128,8 +131,7 @@ def print_diagnosis(found: dict[str, Any], as_json: bool) -> int:
 
 def print_evaluation(result: dict[str, Any], run: str, player: str, as_json: bool) -> int:
     if as_json:
-        print(json.dumps(result))
-        return OK
+        return print_json(result)
     result = safe(result)
     trained = player == "policy"
     who = f"{run} at {result['env_steps']:,} steps" if trained else f"{player} in {run}"
@@ -181,8 +183,7 @@ def print_deleted(arguments: argparse.Namespace, answer: Answer) -> int:
 def print_audit(arguments: argparse.Namespace, entries: Sequence[AuditEntry]) -> int:
     newest = entries[-arguments.count :]
     if arguments.json:
-        print(json.dumps({"entries": [entry.model_dump() for entry in newest]}))
-        return OK
+        return print_json({"entries": [entry.model_dump() for entry in newest]})
     if not newest:
         print("no command was ever sent")
         return OK
@@ -215,8 +216,7 @@ def _own(entry: AuditEntry) -> str:
 
 def print_token(arguments: argparse.Namespace, made: NewToken) -> int:
     if arguments.json:
-        print(json.dumps(made.model_dump()))
-        return OK
+        return print_json(made.model_dump())
     until = "until it is revoked" if made.expires_s is None else f"until {_when(made.expires_s)}"
     print(made.token)
     print(f"scope {made.scope}, {until}, id {made.id}; shown this once", file=sys.stderr)
@@ -225,8 +225,7 @@ def print_token(arguments: argparse.Namespace, made: NewToken) -> int:
 
 def print_tokens(arguments: argparse.Namespace, found: Sequence[TokenView]) -> int:
     if arguments.json:
-        print(json.dumps({"tokens": [token.model_dump() for token in found]}))
-        return OK
+        return print_json({"tokens": [token.model_dump() for token in found]})
     rows = [("ID", "SCOPE", "LABEL", "CREATED", "EXPIRES")]
     for token in found:
         expires = "-" if token.expires_s is None else _when(token.expires_s)

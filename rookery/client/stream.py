@@ -15,7 +15,6 @@ import json
 import logging
 import time
 from collections.abc import AsyncIterator
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rookery.client.address import Address
@@ -162,12 +161,7 @@ class Following:
                 raise Unreachable(f"no stream from {self._address.url}: it says nothing")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property

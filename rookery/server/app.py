@@ -29,7 +29,8 @@ from rookery.server.http.actions import actions_router
 from rookery.server.http.home import home_router
 from rookery.server.http.openapi import NO_TOKEN, document, refusals
 from rookery.server.http.problems import add_handlers, problem
-from rookery.server.http.prometheus import CONTENT_TYPE, HttpMeter, Metered, exposition
+from rookery.server.http.prometheus import CONTENT_TYPE, exposition
+from rookery.server.http.request_metrics import HttpMeter, Metered
 from rookery.server.http.rest import API, Reader, Route, answer, plain
 from rookery.server.http.runs import runs_router
 from rookery.server.mcp import build_mcp
@@ -47,15 +48,11 @@ MCP = "/mcp"
 MakeMcp = Callable[[ControlPlane, RateLimits], "McpDoor"]
 
 
-def _make_mcp(plane: ControlPlane, limits: RateLimits) -> McpDoor:
-    return build_mcp(plane, limits=limits)
-
-
 def build_app(
     plane: ControlPlane,
     tokens: TokenStore,
     settings: Settings,
-    make_mcp: MakeMcp | None = _make_mcp,
+    make_mcp: MakeMcp | None = build_mcp,
 ) -> ASGIApp:
     """Everything that a server serves. `make_mcp` is called once the rest is there: it is slow."""
     server = settings.server

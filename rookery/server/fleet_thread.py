@@ -28,7 +28,6 @@ class FleetThread:
     """
 
     def __init__(self, home: Home, cpus: int | None) -> None:
-        self.ready = threading.Event()
         self._home, self._cpus = home, cpus
         self._fleet: Fleet | None = None
         self._over = threading.Event()
@@ -51,9 +50,7 @@ class FleetThread:
         try:
             self._fleet = Fleet(self._home, self._cpus, self._launch)
             while not self._over.is_set():
-                pause_s = self._step(self._fleet)
-                self.ready.set()
-                self._over.wait(pause_s)
+                self._over.wait(self._step(self._fleet))
             self._fleet.leave()
         except BaseException:  # noqa: BLE001 nothing carries the runs any more: end loudly
             traceback.print_exc()

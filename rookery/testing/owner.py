@@ -11,7 +11,6 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
 
 from rookery.control.home import Home
 from rookery.control.run_log import RunLog
@@ -38,12 +37,7 @@ class StandInOwner:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join(CLOSE_S)
         assert not self._thread.is_alive()

@@ -17,7 +17,6 @@ from msgspec import Meta
 
 NEWEST = "newest"
 LEAST_FPS, MOST_FPS = 0.2, 60.0
-MOST_SEATS = 64
 
 
 class Watch(msgspec.Struct, kw_only=True, frozen=True, tag="watch", forbid_unknown_fields=True):

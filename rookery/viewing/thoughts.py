@@ -73,16 +73,12 @@ def _numbers(
     played = np.asarray(decision.to_environment, float).reshape(-1)
     return [
         NumberHead(
-            _bound(space.low[i]),
-            _bound(space.high[i]),
+            _finite(space.low[i]),
+            _finite(space.high[i]),
             *(float(x[i]) for x in (mean, near, far, played)),
         )
         for i in range(len(mean))
     ]
-
-
-def _bound(bound: float) -> float | None:
-    return float(bound) if math.isfinite(bound) else None
 
 
 def _finite(number: Any) -> float | None:

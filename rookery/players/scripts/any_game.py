@@ -5,7 +5,6 @@ Like every rule they run step by step in numpy or, with `xp` jax.numpy, inside a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,65 +17,45 @@ from rookery.players.actions import told
 from rookery.players.choice import gumbel
 from rookery.players.kinds import PlayerKind, Wanted, always
 from rookery.players.member import Member
+from rookery.players.scripts import Rule
 from rookery.spaces import Continuous, SeatSpec
 
 
 @dataclass(frozen=True)
-class RandomPlayer:
+class RandomPlayer(Rule):
     """Uniform over the legal actions; over the bounds where they are real numbers."""
 
     spec: SeatSpec
     xp: Any = np
-    kind: str = "script"
 
-    def initial_state(self, lanes: int) -> dict[str, Any]:
-        return {}
-
-    def act(
-        self,
-        params: Mapping[str, Any],
-        observation: dict[str, Any],
-        mask: Any,
-        state: dict[str, Any],
-        key: Any,
-    ) -> Decision:
+    def decide(self, observation: dict[str, Any], mask: Any, key: Any) -> Decision:
         xp, lanes = self.xp, _lanes(observation)
         act = distribution_for(self.spec.action, "clipped")
         shape = (lanes, act.parameters)
         if isinstance(self.spec.action, Continuous):
             action = _uniform(xp, key, shape)
             unknown = xp.full(lanes, np.nan, np.float32)
-            return Decision(action, act.to_environment(xp, action), unknown, state)
+            return Decision(action, act.to_environment(xp, action), unknown, {})
         noise = gumbel(xp, key, shape)
         action, log_prob = act.sample(xp, xp.zeros(shape, np.float32), None, mask, noise)
-        return Decision(action, act.to_environment(xp, action), log_prob, state)
+        return Decision(action, act.to_environment(xp, action), log_prob, {})
 
 
 @dataclass(frozen=True)
-class FirstLegalPlayer:
+class FirstLegalPlayer(Rule):
     """The legal action with the smallest number: the same game every time, good for tests."""
 
     spec: SeatSpec  # with discrete actions
     xp: Any = np
     kind: str = "script"
 
-    def initial_state(self, lanes: int) -> dict[str, Any]:
-        return {}
-
-    def act(
-        self,
-        params: Mapping[str, Any],
-        observation: dict[str, Any],
-        mask: Any,
-        state: dict[str, Any],
-        key: Any,
-    ) -> Decision:
+    def decide(self, observation: dict[str, Any], mask: Any, key: Any) -> Decision:
         xp, lanes = self.xp, _lanes(observation)
         act = distribution_for(self.spec.action, "clipped")
         # all alike: of equals, argmax takes the first
         action = act.mode(xp, xp.zeros((lanes, act.parameters), np.float32), mask)
         certain = xp.zeros(lanes, np.float32)
-        return Decision(action, act.to_environment(xp, action), certain, state)
+        return Decision(action, act.to_environment(xp, action), certain, {})
 
 
 def _lanes(observation: dict[str, Any]) -> int:

@@ -16,7 +16,6 @@ pgx:connect_four and pettingzoo:connect_four_v3 draw the board alike: the observ
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -27,6 +26,7 @@ from rookery.players.choice import board_leaf, choose
 from rookery.players.kinds import PlayerKind, Wanted
 from rookery.players.member import Member
 from rookery.players.options import whole
+from rookery.players.scripts import Rule
 
 BOARD, ACTIONS = (6, 7, 2), 7
 MAX_DEPTH = 6
@@ -40,26 +40,15 @@ _BOARDS_AT_ONCE = 20_000  # of the last expansion: bounds memory, and stays near
 
 
 @dataclass(frozen=True)
-class MinimaxConnectFour:
+class MinimaxConnectFour(Rule):
     leaf: str  # where the board is in an observation
     depth: int  # plies, its own and the other's, 1 to MAX_DEPTH
     xp: Any = np
-    kind: str = "script"
 
-    def initial_state(self, lanes: int) -> dict[str, Any]:
-        return {}
-
-    def act(
-        self,
-        params: Mapping[str, Any],
-        observation: dict[str, Any],
-        mask: Any,
-        state: dict[str, Any],
-        key: Any,
-    ) -> Decision:
+    def decide(self, observation: dict[str, Any], mask: Any, key: Any) -> Decision:
         planes = observation[self.leaf] > 0
         legal = ~planes[:, 0].any(-1) if mask is None else mask > 0
-        return choose(self.xp, self._best(planes), legal, state, key)
+        return choose(self.xp, self._best(planes), legal, {}, key)
 
     def _best(self, planes: Any) -> Any:
         """(lanes, 7) bool; numpy, which holds every step in memory, takes some lanes at a time."""

@@ -11,7 +11,6 @@ pgx:tic_tac_toe and pettingzoo:tictactoe_v3 number the cells alike: action 3 * i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -22,6 +21,7 @@ from rookery.players import Decision
 from rookery.players.choice import board_leaf, choose
 from rookery.players.kinds import PlayerKind, Wanted, always
 from rookery.players.member import Member
+from rookery.players.scripts import Rule
 
 BOARD, ACTIONS = (3, 3, 2), 9
 _LINES = (0o007, 0o070, 0o700, 0o111, 0o222, 0o444, 0o421, 0o124)  # bits of cells: rows, columns, …
@@ -30,27 +30,16 @@ _POWERS = 3 ** np.arange(9)
 
 
 @dataclass(frozen=True)
-class PerfectTicTacToe:
+class PerfectTicTacToe(Rule):
     leaf: str  # where the board is in an observation
     xp: Any = np
-    kind: str = "script"
 
-    def initial_state(self, lanes: int) -> dict[str, Any]:
-        return {}
-
-    def act(
-        self,
-        params: Mapping[str, Any],
-        observation: dict[str, Any],
-        mask: Any,
-        state: dict[str, Any],
-        key: Any,
-    ) -> Decision:
+    def decide(self, observation: dict[str, Any], mask: Any, key: Any) -> Decision:
         xp = self.xp
         planes = (observation[self.leaf] > 0).reshape(-1, ACTIONS, 2)
         legal = ~planes.any(-1) if mask is None else mask > 0
         code = (planes @ np.array([1, 2], np.int32)) @ _POWERS.astype(np.int32)
-        return choose(xp, xp.asarray(best_moves())[code], legal, state, key)
+        return choose(xp, xp.asarray(best_moves())[code], legal, {}, key)
 
 
 @cache

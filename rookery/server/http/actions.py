@@ -4,7 +4,7 @@ from inspect import Parameter, Signature
 from typing import Any
 
 from fastapi import APIRouter
-from pydantic import BaseModel, Field, create_model
+from pydantic import BaseModel, create_model
 from starlette.responses import Response
 
 from rookery.control.actions import ACTION, ACTIONS, Action, parameters
@@ -14,11 +14,11 @@ from rookery.server.control_plane import ControlPlane
 from rookery.server.http.openapi import refusals
 from rookery.server.http.rest import (
     API,
-    MAX_REASON,
     Admin,
     DryRun,
     IdempotencyKey,
     Operator,
+    Reason,
     ReasonQuery,
     Route,
     RunName,
@@ -110,6 +110,5 @@ def signature_of(action: Action) -> Signature:
 
 def with_reason(model: type[BaseModel]) -> type[BaseModel]:
     """A request's body: an action's own parameters, and why."""
-    reason: Any = (str, Field("", max_length=MAX_REASON, description="why, for the audit"))
     name = model.__name__.removesuffix("Parameters")
-    return create_model(name, __base__=model, __doc__=model.__doc__, reason=reason)
+    return create_model(name, __base__=model, __doc__=model.__doc__, reason=(Reason, ""))

@@ -15,28 +15,16 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from rookery.control.models import RunRow
-from rookery.server.http.request_metrics import HttpMeter, Metered
+from rookery.control.run_state import ENDED, RunState
 
 if TYPE_CHECKING:
-    from rookery.control.run_state import RunState
     from rookery.server.control_plane import ControlPlane
-
-__all__ = ["CONTENT_TYPE", "HttpMeter", "Metered", "exposition"]
+    from rookery.server.http.request_metrics import HttpMeter
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 MOST_LABEL_CHARS = 255  # as long as a run can be called: it has a directory
-STATUSES = (  # shown even where no run has it, so that an alert has something to compare
-    "created",
-    "queued",
-    "running",
-    "paused",
-    "interrupted",
-    "solved",
-    "finished",
-    "limited",
-    "stopped",
-    "failed",
-)
+# shown even where no run has it, so that an alert has something to compare
+STATUSES = ("created", "queued", "running", "paused", "interrupted", *ENDED)
 
 
 def exposition(plane: ControlPlane, http: HttpMeter) -> bytes:

@@ -13,7 +13,6 @@ to the owner's allow-list even on the owner's own machine.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from anyio import to_thread
@@ -28,19 +27,14 @@ if TYPE_CHECKING:
 READY_S = 30.0
 
 
-def build_mcp(
-    plane: ControlPlane,
-    who: Callable[[], Token] | None = None,
-    limits: RateLimits | None = None,
-) -> McpDoor:
-    """The way in over HTTP.
+def build_mcp(plane: ControlPlane, limits: RateLimits | None = None) -> McpDoor:
+    """The way in over HTTP, for those whom the Guard has put into their request's state.
 
-    `who` is asked whose call is served; by default, what the Guard has put into the request's
-    state. `limits` are the Guard's: every call of MCP is a POST, so changes are counted here.
+    `limits` are the Guard's: every call of MCP is a POST, so changes are counted here.
     """
-    from rookery.server.mcp.http import calling, http_door
+    from rookery.server.mcp.http import http_door
 
-    return http_door(plane, who or calling, limits)
+    return http_door(plane, limits)
 
 
 async def serve_stdio(plane: ControlPlane, scope: Scope = "admin") -> None:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, Field
 
+from rookery.control.models import Answer
 from rookery.control.tokens import Scope, Token
+from rookery.errors import InputError
 
 if TYPE_CHECKING:
     from rookery.server.control_plane import ControlPlane
@@ -52,3 +54,10 @@ class Tool:
     act: Act
     destroys: bool = False
     repeatable: bool = False  # the same again changes nothing more
+
+
+def accepted(answer: Answer) -> Answer:
+    """An answer, unless it is a no."""
+    if answer.outcome == "rejected":
+        raise InputError(answer.why)
+    return answer

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MOST_SESSIONS = 1024
 IDLE_S = 1800.0
 
-_caller: ContextVar[Token] = ContextVar("caller")
+_caller: ContextVar[Token] = ContextVar("caller")  # whose request is being served
 
 
 class McpDoor(NamedTuple):
@@ -39,13 +39,8 @@ class McpDoor(NamedTuple):
     lifespan: Callable[[], AbstractAsyncContextManager[None]]
 
 
-def calling() -> Token:
-    """Whose request is being served."""
-    return _caller.get()
-
-
-def http_door(plane: ControlPlane, who: Callable[[], Token], limits: RateLimits | None) -> McpDoor:
-    server = RookeryServer(plane, who, limits)
+def http_door(plane: ControlPlane, limits: RateLimits | None) -> McpDoor:
+    server = RookeryServer(plane, _caller.get, limits)
     server.streamable_http_app(
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         max_sessions=MOST_SESSIONS,

@@ -1,24 +1,23 @@
-"""The tools that only look."""
+"""The tools that only look: each is a function, whose name, docstring and types the tool has."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 from anyio import to_thread
 from pydantic import Field
 
+from rookery.config.models import RunConfig
 from rookery.control import catalogue
 from rookery.control.actions import Parameters
 from rookery.control.models import (
     UNTRUSTED,
     Algorithms,
     Artifacts,
-    AuditEntry,
     AuditPage,
     Diagnosis,
     Environments,
-    LogEntry,
     LogPage,
     Metrics,
     Players,
@@ -28,7 +27,7 @@ from rookery.control.models import (
 )
 from rookery.server.mcp.calls import Act, Call, RunName, Tool
 
-Entry = TypeVar("Entry", LogEntry, AuditEntry)
+Page = TypeVar("Page", LogPage, AuditPage)
 
 MOST_STEPS = 2**53  # that JSON can say
 
@@ -61,32 +60,6 @@ class ListRuns(Parameters):
     environment: str = Field(default="", max_length=200, description="only runs of this one")
 
 
-async def _list_runs(call: Call, asked: ListRuns) -> RunPage:
-    return call.plane.page(asked.limit, asked.cursor, asked.status, asked.environment)
-
-
-async def _get_run(call: Call, asked: OfRun) -> RunDetail:
-    return await to_thread.run_sync(call.plane.detail, call.plane.find(asked.run))
-
-
-async def _get_config(call: Call, asked: OfRun) -> ConfigNow:
-    run = call.plane.find(asked.run)
-    return ConfigNow(run=run, config=call.plane.config(run))
-
-
-async def _why(call: Call, asked: OfRun) -> Diagnosis:
-    return await to_thread.run_sync(call.plane.why, call.plane.find(asked.run))
-
-
-async def _get_ladder(call: Call, asked: OfRun) -> Ladder:
-    run = call.plane.find(asked.run)
-    return Ladder(run=run, ladder=await to_thread.run_sync(call.plane.ladder, run))
-
-
-async def _list_artifacts(call: Call, asked: OfRun) -> Artifacts:
-    return await to_thread.run_sync(call.plane.artifacts, call.plane.find(asked.run))
-
-
 class GetMetrics(OfRun):
     names: list[Annotated[str, Field(max_length=200)]] = Field(
         default=[], max_length=64, description="none: the return, the speed, the lag, the losses"
@@ -94,13 +67,6 @@ class GetMetrics(OfRun):
     points: int = Field(default=50, ge=1, le=2000, description="at most, of each metric")
     start: int | None = Field(default=None, ge=0, le=MOST_STEPS, description="in env_steps")
     stop: int | None = Field(default=None, ge=0, le=MOST_STEPS, description="in env_steps")
-
-
-async def _get_metrics(call: Call, asked: GetMetrics) -> Metrics:
-    run = call.plane.find(asked.run)
-    return await to_thread.run_sync(
-        call.plane.metrics, run, asked.names, asked.points, asked.start, asked.stop
-    )
 
 
 class GetLog(Parameters):
@@ -111,135 +77,135 @@ class GetLog(Parameters):
     limit: int = Field(default=100, ge=1, le=1000)
 
 
-async def _get_events(call: Call, asked: GetLog) -> LogPage:
-    plane, run = call.plane, _run_or_all(call, asked)
-    if asked.after is not None:
-        return await to_thread.run_sync(plane.events, run, asked.after, asked.limit)
-    entries = await to_thread.run_sync(
-        _newest,
-        lambda after, n: plane.events(run, after, n).entries,
-        _end(call, "events"),
-        asked.limit,
-    )
-    return LogPage(entries=entries, next=None)
-
-
-async def _get_audit(call: Call, asked: GetLog) -> AuditPage:
-    plane, run = call.plane, _run_or_all(call, asked)
-    if asked.after is not None:
-        return await to_thread.run_sync(plane.audit, run, asked.after, asked.limit)
-    entries = await to_thread.run_sync(
-        _newest,
-        lambda after, n: plane.audit(run, after, n).entries,
-        _end(call, "commands"),
-        asked.limit,
-    )
-    return AuditPage(entries=entries, next=None)
-
-
-def _run_or_all(call: Call, asked: GetLog) -> str | None:
-    return None if asked.run is None else call.plane.find(asked.run)
-
-
-def _end(call: Call, channel: str) -> int:
-    return call.plane.follower.end(channel)
-
-
-def _newest(entries: Callable[[int, int], list[Entry]], end: int, limit: int) -> list[Entry]:
-    """The last entries of a log that is read forwards: look back further until there are enough.
-
-    Seqs count the entries of all runs, so one run's lie further back than their number.
-    """
-    back = limit
-    while True:
-        found = entries(max(-1, end - back), back + limit)
-        if len(found) >= limit or back > end:
-            return found[-limit:]
-        back *= 8
-
-
 class ListEnvironments(Parameters):
     search: str = Field(default="", max_length=200, description="part of a name or a description")
     limit: int = Field(default=50, ge=1, le=500)
     offset: int = Field(default=0, ge=0, le=1_000_000)
 
 
-async def _list_environments(call: Call, asked: ListEnvironments) -> Environments:
+class Nothing(Parameters):
+    """No parameters."""
+
+
+async def list_runs(call: Call, asked: ListRuns) -> RunPage:
+    """List runs, newest first."""
+    return call.plane.page(asked.limit, asked.cursor, asked.status, asked.environment)
+
+
+async def get_run(call: Call, asked: OfRun) -> RunDetail:
+    """Show a run: workers, step balance, checkpoints."""
+    return await to_thread.run_sync(call.plane.detail, call.plane.find(asked.run))
+
+
+async def get_config(call: Call, asked: OfRun) -> ConfigNow:
+    """Show a run's config as it is now."""
+    run = call.plane.find(asked.run)
+    return ConfigNow(run=run, config=call.plane.config(run))
+
+
+async def why(call: Call, asked: OfRun) -> Diagnosis:
+    """Say what is stuck in a run, and its last error."""
+    return await to_thread.run_sync(call.plane.why, call.plane.find(asked.run))
+
+
+async def get_metrics(call: Call, asked: GetMetrics) -> Metrics:
+    """Show metrics of a run over time, thinned to some points."""
+    run = call.plane.find(asked.run)
+    return await to_thread.run_sync(
+        call.plane.metrics, run, asked.names, asked.points, asked.start, asked.stop
+    )
+
+
+async def get_events(call: Call, asked: GetLog) -> LogPage:
+    """Show what happened, oldest first."""
+    return await _log(call, asked, call.plane.events, "events")
+
+
+async def get_audit(call: Call, asked: GetLog) -> AuditPage:
+    """Show who changed what and why, and what became of it, oldest first."""
+    return await _log(call, asked, call.plane.audit, "commands")
+
+
+async def get_ladder(call: Call, asked: OfRun) -> Ladder:
+    """Show the ratings of a run's league."""
+    run = call.plane.find(asked.run)
+    return Ladder(run=run, ladder=await to_thread.run_sync(call.plane.ladder, run))
+
+
+async def list_artifacts(call: Call, asked: OfRun) -> Artifacts:
+    """List the files of a run."""
+    return await to_thread.run_sync(call.plane.artifacts, call.plane.find(asked.run))
+
+
+async def list_environments(call: Call, asked: ListEnvironments) -> Environments:
+    """List environments that can be trained on."""
     return await to_thread.run_sync(
         call.plane.environments, asked.search, asked.limit, asked.offset
     )
 
 
-class Nothing(Parameters):
-    """No parameters."""
-
-
-async def _get_config_schema(call: Call, asked: Nothing) -> ConfigSchema:
-    from rookery.config.models import RunConfig
-
-    return ConfigSchema(config_schema=RunConfig.model_json_schema())
-
-
-async def _list_algorithms(call: Call, asked: Nothing) -> Algorithms:
+async def list_algorithms(call: Call, asked: Nothing) -> Algorithms:
+    """List algorithms with their options."""
     return Algorithms.model_validate({"algorithms": catalogue.algorithms()})
 
 
-async def _list_players(call: Call, asked: Nothing) -> Players:
+async def list_players(call: Call, asked: Nothing) -> Players:
+    """List kinds of players with their options."""
     return Players.model_validate({"players": catalogue.players()})
 
 
-def _tool(name: str, doc: str, takes: type[Parameters], gives: type[View], act: Act) -> Tool:
-    return Tool(name, doc, "read", takes, gives, act, repeatable=True)
+async def get_config_schema(call: Call, asked: Nothing) -> ConfigSchema:
+    """Show what a config for create_run may hold."""
+    return ConfigSchema(config_schema=RunConfig.model_json_schema())
 
 
-READING = (
-    _tool("list_runs", "List runs, newest first.", ListRuns, RunPage, _list_runs),
-    _tool("get_run", "Show a run: workers, step balance, checkpoints.", OfRun, RunDetail, _get_run),
-    _tool("get_config", "Show a run's config as it is now.", OfRun, ConfigNow, _get_config),
-    _tool("why", "Say what is stuck in a run, and its last error.", OfRun, Diagnosis, _why),
-    _tool(
-        "get_metrics",
-        "Show metrics of a run over time, thinned to some points.",
-        GetMetrics,
-        Metrics,
-        _get_metrics,
-    ),
-    _tool("get_events", "Show what happened, oldest first.", GetLog, LogPage, _get_events),
-    _tool(
-        "get_audit",
-        "Show who changed what and why, and what became of it, oldest first.",
-        GetLog,
-        AuditPage,
-        _get_audit,
-    ),
-    _tool("get_ladder", "Show the ratings of a run's league.", OfRun, Ladder, _get_ladder),
-    _tool("list_artifacts", "List the files of a run.", OfRun, Artifacts, _list_artifacts),
-    _tool(
-        "list_environments",
-        "List environments that can be trained on.",
-        ListEnvironments,
-        Environments,
-        _list_environments,
-    ),
-    _tool(
-        "list_algorithms",
-        "List algorithms with their options.",
-        Nothing,
-        Algorithms,
-        _list_algorithms,
-    ),
-    _tool(
-        "list_players",
-        "List kinds of players with their options.",
-        Nothing,
-        Players,
-        _list_players,
-    ),
-    _tool(
-        "get_config_schema",
-        "Show what a config for create_run may hold.",
-        Nothing,
-        ConfigSchema,
-        _get_config_schema,
-    ),
+async def _log(
+    call: Call, asked: GetLog, read: Callable[[str | None, int, int], Page], channel: str
+) -> Page:
+    """The page after an entry, or the newest entries."""
+    run = None if asked.run is None else call.plane.find(asked.run)
+    if asked.after is not None:
+        return await to_thread.run_sync(read, run, asked.after, asked.limit)
+    end = call.plane.follower.end(channel)
+    return await to_thread.run_sync(_newest, read, run, end, asked.limit)
+
+
+def _newest(
+    read: Callable[[str | None, int, int], Page], run: str | None, end: int, limit: int
+) -> Page:
+    """The last entries of a log that is read forwards: look back further until there are enough.
+
+    Seqs count the entries of all runs, so one run's lie further back than their number.
+    """
+    back = limit
+    while True:
+        found = read(run, max(-1, end - back), back + limit)
+        if len(found.entries) >= limit or back > end:
+            return found.model_copy(update={"entries": found.entries[-limit:], "next": None})
+        back *= 8
+
+
+def _tool(act: Act) -> Tool:
+    types = get_type_hints(act)
+    doc, takes, gives = act.__doc__ or "", types["asked"], types["return"]
+    return Tool(act.__name__, doc, "read", takes, gives, act, repeatable=True)
+
+
+READING = tuple(
+    _tool(act)
+    for act in (
+        list_runs,
+        get_run,
+        get_config,
+        why,
+        get_metrics,
+        get_events,
+        get_audit,
+        get_ladder,
+        list_artifacts,
+        list_environments,
+        list_algorithms,
+        list_players,
+        get_config_schema,
+    )
 )

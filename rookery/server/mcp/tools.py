@@ -19,7 +19,7 @@ from rookery.control.actions import ACTIONS, Action, Parameters, parameters
 from rookery.control.models import Answer
 from rookery.errors import InputError
 from rookery.messages import CreateRun, DeleteRun, Job, SaveCheckpoint, new_id
-from rookery.server.mcp.calls import MAX_REASON, Act, Call, RunName, Tool
+from rookery.server.mcp.calls import MAX_REASON, Act, Call, RunName, Tool, accepted
 from rookery.server.mcp.queries import READING
 from rookery.server.mcp.waits import WAIT_FOR_RUN, JobAnswer, WaitSeconds, send_job
 
@@ -115,13 +115,6 @@ def _delete(action: Action) -> Act:
         return accepted(await call.plane.submit(command))
 
     return act
-
-
-def accepted(answer: Answer) -> Answer:
-    """An answer, unless it is a no."""
-    if answer.outcome == "rejected":
-        raise InputError(answer.why)
-    return answer
 
 
 class CreateRunCall(Parameters):

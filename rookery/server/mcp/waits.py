@@ -14,13 +14,13 @@ from pydantic import Field
 
 from rookery.control.actions import Parameters
 from rookery.control.models import UNTRUSTED, Answer, RunRow
+from rookery.control.run_state import ENDED
 from rookery.errors import InputError
 from rookery.messages import Command
-from rookery.server.mcp.calls import Call, RunName, Tool
+from rookery.server.mcp.calls import Call, RunName, Tool, accepted
 
 TELL_S = 1.0
 PAGE = 1000  # entries of the log at a time
-ENDED = ("solved", "finished", "limited", "stopped", "failed")
 
 WaitSeconds = Annotated[float, Field(ge=0, le=600, description="how long to wait, at most")]
 
@@ -71,22 +71,19 @@ async def _wait_for_run(call: Call, asked: WaitForRun) -> Waited:
         row = call.plane.row(run)
         return row if _reached(row, asked) or row.status in ENDED else None
 
-    def told() -> Callable[[float], Awaitable[None]]:
-        most = 0  # progress only ever grows; steps may go back with a learner's restart
+    most = 0  # progress only ever grows; steps may go back with a learner's restart
 
-        async def tell(waited_s: float) -> None:
-            nonlocal most
-            row = call.plane.row(run)
-            word = f"{row.status}, {row.env_steps:,} steps"
-            if asked.env_steps is None:
-                await call.tell(waited_s, asked.wait_s, word)
-            elif row.env_steps > most:
-                most = row.env_steps
-                await call.tell(most, asked.env_steps, word)
+    async def tell(waited_s: float) -> None:
+        nonlocal most
+        row = call.plane.row(run)
+        word = f"{row.status}, {row.env_steps:,} steps"
+        if asked.env_steps is None:
+            await call.tell(waited_s, asked.wait_s, word)
+        elif row.env_steps > most:
+            most = row.env_steps
+            await call.tell(most, asked.env_steps, word)
 
-        return tell
-
-    row = await watch(call, run, look, asked.wait_s, told()) or call.plane.row(run)
+    row = await watch(call, run, look, asked.wait_s, tell) or call.plane.row(run)
     return Waited(
         **row.model_dump(),
         reached=_reached(row, asked),
@@ -126,16 +123,24 @@ class JobAnswer(Answer):
 
 async def send_job(call: Call, command: Command, wait_s: float) -> JobAnswer:
     """Send it, and wait for its result as long as somebody is at it."""
-    done = _Done(call, command)
-    answer = await call.plane.submit(command)
-    if answer.outcome == "rejected":
-        raise InputError(answer.why)
+    after = call.plane.follower.end("events")
+    answer = accepted(await call.plane.submit(command))
+
+    def look() -> dict[str, Any] | None:
+        """The event that ends the job, if it came since the last look."""
+        nonlocal after
+        while entries := call.plane.events(command.run, after, PAGE).entries:
+            after = entries[-1].seq
+            for entry in entries:
+                if entry.kind == "job_done" and entry.data.get("command") == command.id:
+                    return entry.data
+        return None
 
     async def tell(waited_s: float) -> None:
         await call.tell(waited_s, wait_s, f"{answer.kind}: no result yet")
 
     patience_s = wait_s if answer.outcome == "accepted" else 0.0
-    found = await watch(call, command.run, done.look, patience_s, tell)
+    found = await watch(call, command.run, look, patience_s, tell)
     if found is None:
         how = f"get_events of run {command.run}: the job_done event of command {command.id}"
         return JobAnswer(**answer.model_dump(), finished=False, result={}, look=how)
@@ -143,19 +148,3 @@ async def send_job(call: Call, command: Command, wait_s: float) -> JobAnswer:
         raise InputError(f"{answer.kind} failed: {found['error']}")
     result = found.get("result", {})
     return JobAnswer(**answer.model_dump(), finished=True, result=result, look="")
-
-
-class _Done:
-    """Looks for the event that ends a job, from now on."""
-
-    def __init__(self, call: Call, command: Command) -> None:
-        self._call, self._command = call, command
-        self._after = call.plane.follower.end("events")
-
-    def look(self) -> dict[str, Any] | None:
-        while entries := self._call.plane.events(self._command.run, self._after, PAGE).entries:
-            self._after = entries[-1].seq
-            for entry in entries:
-                if entry.kind == "job_done" and entry.data.get("command") == self._command.id:
-                    return entry.data
-        return None

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 
+from starlette.types import Message, Receive
+
 from rookery.server.security.limits import is_too_deep
 from rookery.server.security.refusals import (
     BAD_LENGTH,
@@ -15,8 +17,6 @@ from rookery.server.security.refusals import (
     NOT_JSON,
     TOO_DEEP,
     TOO_SLOW,
-    Message,
-    Receive,
     RequestRefused,
     too_large,
 )

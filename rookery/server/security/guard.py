@@ -19,8 +19,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 from urllib.parse import parse_qsl, unquote_to_bytes, urlencode
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rookery.control.settings import ServerSettings
 from rookery.control.tokens import Token, TokenStore
@@ -36,19 +38,13 @@ from rookery.server.security.refusals import (
     PAGE_HEADERS,
     TOKEN_IN_QUERY,
     Headers,
-    Message,
-    Receive,
     RefusalLog,
     RequestRefused,
-    Scope,
-    Send,
     answer,
     answer_upgrade,
     too_often,
 )
 from rookery.server.security.tickets import Tickets, is_artifact
-
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 CONVERSATIONS = ("/api/v1/stream", "/api/v1/watch")  # may say who it is in the first message
@@ -70,7 +66,7 @@ class Guard:
 
     def __init__(
         self,
-        app: App,
+        app: ASGIApp,
         tokens: TokenStore,
         tickets: Tickets,
         server: ServerSettings,

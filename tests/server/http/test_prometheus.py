@@ -17,8 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from rookery.control.models import RunRow
 from rookery.control.run_state import RunState, WorkerState
 from rookery.server.http import request_metrics as http_meter
-from rookery.server.http.prometheus import CONTENT_TYPE, HttpMeter, Metered, exposition
-from rookery.server.http.request_metrics import BUCKETS_S
+from rookery.server.http.prometheus import CONTENT_TYPE, exposition
+from rookery.server.http.request_metrics import BUCKETS_S, HttpMeter, Metered
 
 TROUBLE = '"\\\n\r{}=,# \0\u2028\ud800'  # half a surrogate pair among them
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.types import Message, Receive, Scope, Send
 
 from rookery.control.settings import ServerSettings
 from rookery.control.tokens import Token, TokenStore
 from rookery.server.security.guard import Guard
 from rookery.server.security.limits import RateLimits
-from rookery.server.security.refusals import Message, Receive, Scope, Send
 from rookery.server.security.tickets import Tickets
 
 HOST = b"127.0.0.1:7860"

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 import uvicorn
+from starlette.types import Receive, Scope, Send
 
 from rookery.control.settings import ServerSettings
 from rookery.control.tokens import TokenStore
 from rookery.server.security.guard import Guard
-from rookery.server.security.refusals import Receive, Scope, Send, quieten_server_log
+from rookery.server.security.refusals import quieten_server_log
 from rookery.server.security.tickets import Tickets
 
 TIMEOUT_S = 20.0
