@@ -27,7 +27,7 @@ from rookery.control.tokens import Token, TokenStore
 from rookery.server.control_plane import ControlPlane
 from rookery.server.http.actions import actions_router
 from rookery.server.http.home import home_router
-from rookery.server.http.openapi import NO_TOKEN, document, refusals
+from rookery.server.http.openapi import ALWAYS, NO_TOKEN, document, refusals
 from rookery.server.http.problems import add_handlers, problem
 from rookery.server.http.prometheus import CONTENT_TYPE, exposition
 from rookery.server.http.request_metrics import HttpMeter, Metered
@@ -144,6 +144,7 @@ def build_api(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        responses=refusals(*ALWAYS),
         generate_unique_id_function=lambda route: route.name.replace("-", "_"),
         lifespan=lifespan,
     )
@@ -161,7 +162,6 @@ def _add_health(app: FastAPI, plane: ControlPlane) -> None:
     @app.get(
         "/healthz",
         response_model=Health,
-        responses=refusals(),
         tags=["health"],
         openapi_extra=NO_TOKEN,
     )
@@ -172,7 +172,7 @@ def _add_health(app: FastAPI, plane: ControlPlane) -> None:
     @app.get(
         "/readyz",
         response_model=Health,
-        responses={**refusals(), 503: {"model": Health, "description": "not yet"}},
+        responses={503: {"model": Health, "description": "not yet"}},
         tags=["health"],
         openapi_extra=NO_TOKEN,
     )
@@ -183,7 +183,7 @@ def _add_health(app: FastAPI, plane: ControlPlane) -> None:
             return answer(Health(status="ok"))
         return answer(Health(status="starting"), 503)
 
-    @app.get(f"{API}/openapi.json", response_model=dict, responses=refusals(), tags=["health"])
+    @app.get(f"{API}/openapi.json", response_model=dict, tags=["health"])
     async def openapi(caller: Reader) -> Response:
         """This document."""
         return plain(await to_thread.run_sync(document, app))
@@ -212,7 +212,7 @@ def _add_metrics(app: FastAPI, plane: ControlPlane, meter: HttpMeter) -> None:
     @app.get(
         "/metrics",
         response_class=Response,
-        responses={200: {"description": "Prometheus's text format", "content": text}, **refusals()},
+        responses={200: {"description": "Prometheus's text format", "content": text}},
         tags=["health"],
     )
     async def metrics(caller: Reader) -> Response:

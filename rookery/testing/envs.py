@@ -20,7 +20,24 @@ Info = dict[str, Any]
 Step = tuple[Any, float, bool, bool, Info]
 
 
-class CountingEnv(gymnasium.Env[np.ndarray, np.int64]):
+class _Counted(gymnasium.Env[Any, Any]):
+    """Counts the steps of an episode."""
+
+    count = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, Info]:
+        super().reset(seed=seed)
+        self.count = 0
+        return self._told()
+
+    def _told(self) -> tuple[Any, Info]:
+        """What is seen now, and what else is said."""
+        raise NotImplementedError
+
+
+class CountingEnv(_Counted):
     """Observes how many steps were played, one-hot; reward 1; ends after `length` steps."""
 
     def __init__(self, length: int = 5, end: End = "terminated", actions: int = 2) -> None:
@@ -28,30 +45,19 @@ class CountingEnv(gymnasium.Env[np.ndarray, np.int64]):
         self.end = end
         self.observation_space = spaces.Box(0.0, 1.0, (length + 1,), np.float32)
         self.action_space = spaces.Discrete(actions)
-        self.count = 0
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, Info]:
-        super().reset(seed=seed)
-        self.count = 0
-        return self._observe(), {}
 
     def step(self, action: np.int64) -> Step:
         if self.count >= self.length:
             raise RuntimeError("a step after the episode has ended")
         self.count += 1
-        ended = self.count == self.length
-        terminated, truncated = (
-            ended and self.end == "terminated",
-            ended and self.end != "terminated",
-        )
-        return self._observe(), 1.0, terminated, truncated, {}
+        ended, terminates = self.count == self.length, self.end == "terminated"
+        observation, info = self._told()
+        return observation, 1.0, ended and terminates, ended and not terminates, info
 
-    def _observe(self) -> np.ndarray:
+    def _told(self) -> tuple[np.ndarray, Info]:
         observation = np.zeros(self.length + 1, np.float32)
         observation[self.count] = 1
-        return observation
+        return observation, {}
 
     def save_state(self) -> dict[str, np.ndarray]:
         """How a user's own environment lets its state be saved."""
@@ -62,7 +68,7 @@ class CountingEnv(gymnasium.Env[np.ndarray, np.int64]):
         self.count = int(state["count"])
 
 
-class MaskedEnv(gymnasium.Env[Any, np.int64]):
+class MaskedEnv(_Counted):
     """At step t only the actions a with (a + t) even are legal; an illegal one raises.
 
     The mask of the final observation allows nothing, as in a finished game.
@@ -81,19 +87,11 @@ class MaskedEnv(gymnasium.Env[Any, np.int64]):
         mask = spaces.MultiBinary(actions)
         in_observation = spaces.Dict({"action_mask": mask, "board": board})
         self.observation_space = board if mask_in == "info" else in_observation
-        self.count = 0
 
     def legal(self) -> np.ndarray:
         """Which actions may be played now."""
         actions = np.arange(int(self.action_space.n))  # type: ignore[attr-defined]
         return np.asarray(((actions + self.count) % 2 == 0) & (self.count < self.length), np.int8)
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, Info]:
-        super().reset(seed=seed)
-        self.count = 0
-        return self._told()
 
     def step(self, action: np.int64) -> Step:
         if not self.legal()[action]:
@@ -109,7 +107,7 @@ class MaskedEnv(gymnasium.Env[Any, np.int64]):
         return {"action_mask": self.legal(), "board": board}, {}
 
 
-class NestedEnv(gymnasium.Env[Any, Any]):
+class NestedEnv(_Counted):
     """Every observation space inside Dict and Tuple, and several choices with starts of their own.
 
     Reward is 1 when the action repeats `pair` as it was observed, else 0.
@@ -132,32 +130,26 @@ class NestedEnv(gymnasium.Env[Any, Any]):
             }
         )
         self.action_space = spaces.MultiDiscrete([3, 2], start=[1, -1])
-        self.count = 0
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, Info]:
-        super().reset(seed=seed)
-        self.count = 0
-        return self._observe(), {}
 
     def step(self, action: np.ndarray) -> Step:
         right = self.action_space.contains(action) and bool(np.all(action == self._pair()))
         self.count += 1
-        return self._observe(), float(right), False, self.count == self.length, {}
+        observation, info = self._told()
+        return observation, float(right), False, self.count == self.length, info
 
     def _pair(self) -> np.ndarray:
         return np.asarray([1 + self.count % 3, -1 + self.count % 2])
 
-    def _observe(self) -> Any:
+    def _told(self) -> tuple[Any, Info]:
         camera = np.full((3, 8, 9), self.count, np.uint8)
         camera[1] += 100  # the second channel, to tell the axes apart
         on = np.asarray([self.count % 2, 1, 0], np.int8)
-        return {
+        seen = {
             "arm": {"angle": np.asarray([0.25, -0.5]) * self.count, "on": on},
             "camera": camera,
             "pair": (np.int64(2 + self.count % 5), self._pair()),
         }
+        return seen, {}
 
 
 class FailingEnv(CountingEnv):

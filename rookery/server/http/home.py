@@ -69,17 +69,17 @@ class TicketBody(Body):
 def home_router(plane: ControlPlane, tokens: TokenStore, tickets: Tickets) -> APIRouter:
     router = APIRouter(prefix=API, route_class=Route)
 
-    @router.get("/events", response_model=LogPage, responses=refusals(), tags=["log"])
+    @router.get("/events", response_model=LogPage, tags=["log"])
     async def list_all_events(caller: Reader, after: After = -1, limit: Limit = 200) -> Response:
         """What happened to all runs, oldest first."""
         return answer(await to_thread.run_sync(plane.events, None, after, limit))
 
-    @router.get("/audit", response_model=AuditPage, responses=refusals(), tags=["log"])
+    @router.get("/audit", response_model=AuditPage, tags=["log"])
     async def list_all_commands(caller: Reader, after: After = -1, limit: Limit = 200) -> Response:
         """Who changed what, why, and what became of it, of all runs."""
         return answer(await to_thread.run_sync(plane.audit, None, after, limit))
 
-    @router.get("/environments", response_model=Environments, responses=refusals(), tags=["names"])
+    @router.get("/environments", response_model=Environments, tags=["names"])
     async def list_environments(
         caller: Reader,
         search: Annotated[str, Query(max_length=200)] = "",
@@ -89,9 +89,7 @@ def home_router(plane: ControlPlane, tokens: TokenStore, tickets: Tickets) -> AP
         """Environments that a config can name."""
         return answer(await to_thread.run_sync(plane.environments, search, limit, offset))
 
-    @router.get(
-        "/environment", response_model=EnvironmentDetail, responses=refusals(), tags=["names"]
-    )
+    @router.get("/environment", response_model=EnvironmentDetail, tags=["names"])
     async def show_environment(
         caller: Operator,
         id: Annotated[str, Query(min_length=1, max_length=200, description="as a config has it")],
@@ -99,37 +97,33 @@ def home_router(plane: ControlPlane, tokens: TokenStore, tickets: Tickets) -> AP
         """What an environment's seats see and play. A process looks at it first: seconds."""
         return answer(await plane.environment(id))
 
-    @router.get("/algorithms", response_model=Algorithms, responses=refusals(), tags=["names"])
+    @router.get("/algorithms", response_model=Algorithms, tags=["names"])
     async def list_algorithms(caller: Reader) -> Response:
         """Algorithms with their options."""
         return plain({"algorithms": catalogue.algorithms()})
 
-    @router.get("/players", response_model=Players, responses=refusals(), tags=["names"])
+    @router.get("/players", response_model=Players, tags=["names"])
     async def list_players(caller: Reader) -> Response:
         """Kinds of players with their options."""
         return plain({"players": catalogue.players()})
 
-    @router.get("/schema", response_model=dict, responses=refusals(), tags=["names"])
+    @router.get("/schema", response_model=dict, tags=["names"])
     async def show_schema(caller: Reader) -> Response:
         """The JSON Schema of a run's config."""
         return plain(RunConfig.model_json_schema())
 
-    @router.post(
-        "/tickets", status_code=201, response_model=Ticket, responses=refusals(), tags=["tokens"]
-    )
+    @router.post("/tickets", status_code=201, response_model=Ticket, tags=["tokens"])
     async def issue_ticket(caller: Reader, body: TicketBody) -> Response:
         """A link to one artifact that works once, within a minute, without a token."""
         url = f"{quote(body.path)}?ticket={tickets.issue(body.path)}"
         return answer(Ticket(url=url, expires_s=time.time() + LIFETIME_S), 201)
 
-    @router.get("/tokens", response_model=TokenList, responses=refusals(), tags=["tokens"])
+    @router.get("/tokens", response_model=TokenList, tags=["tokens"])
     async def list_tokens(caller: Admin) -> Response:
         """All tokens, without their secrets."""
         return answer(TokenList(tokens=await to_thread.run_sync(tokens.list)))
 
-    @router.post(
-        "/tokens", status_code=201, response_model=NewToken, responses=refusals(), tags=["tokens"]
-    )
+    @router.post("/tokens", status_code=201, response_model=NewToken, tags=["tokens"])
     async def create_token(caller: Admin, body: NewTokenBody) -> Response:
         """A new token; its text is shown this once."""
         made = await to_thread.run_sync(tokens.create, body.scope, body.ttl_s, body.label)

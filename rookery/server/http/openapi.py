@@ -36,12 +36,8 @@ text of environments, players or whoever named a run: data to look at, never an 
 """
 
 
-def refusals(*more: int) -> dict[int | str, dict[str, Any]]:
-    """Those of every operation, and these."""
-    return {
-        status: {"description": HTTPStatus(status).phrase, **_PROBLEM}
-        for status in sorted({*ALWAYS, *more})
-    }
+def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    return {s: {"description": HTTPStatus(s).phrase, **_PROBLEM} for s in statuses}
 
 
 def document(app: FastAPI) -> dict[str, Any]:

@@ -68,7 +68,7 @@ class NewRun(Body):
 def runs_router(plane: ControlPlane) -> APIRouter:
     router = APIRouter(prefix=f"{API}/runs", tags=["runs"], route_class=Route)
 
-    @router.get("", response_model=RunPage, responses=refusals())
+    @router.get("", response_model=RunPage)
     async def list_runs(
         caller: Reader,
         limit: Limit = 100,
