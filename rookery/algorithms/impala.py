@@ -81,6 +81,7 @@ class Impala(Algorithm):
             Prepared,
             ends,
             flatten_steps,
+            heads,
             trained_rows,
             values,
         )
@@ -116,12 +117,9 @@ class Impala(Algorithm):
 
         def loss(params: Any, mini: Steps, stats: Any, hyper: Hyper) -> tuple[Any, Metrics]:
             steps, lanes = mini.reward.shape
-            features = network.encode(jnp, params, stats, flatten_steps(mini.observation))
-            scale = jnp.sqrt(stats["ret.var"] + 1e-6)
-            scaled_value_t = network.scaled_value(jnp, params, features).reshape(steps + 1, lanes)
+            theta, scaled_value_t = heads(network, params, stats, mini.observation)
+            scale, extra = jnp.sqrt(stats["ret.var"] + 1e-6), params.get("log_std")
             value_t = jax.lax.stop_gradient(scaled_value_t) * scale + stats["ret.mean"]
-            now = features[: steps * lanes]
-            theta, extra = network.policy(jnp, params, now), params.get("log_std")
             mask = None if mini.mask is None else flatten_steps(mini.mask[:-1])
             action = flatten_steps(mini.action)
             known = trained_rows(mini)

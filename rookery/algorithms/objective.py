@@ -5,6 +5,7 @@ With it come the few things that objectives say of a batch's rows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -12,10 +13,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from rookery.algorithms import largest_divisor
 from rookery.algorithms.batch import Batch
 from rookery.algorithms.networks import Network, Params, Stats
 from rookery.algorithms.train_state import Extra, Hyper, Metrics
 from rookery.messages.steps import Steps
+
+PIECE = 8 << 20  # numbers in the observations that are encoded at once: 32 MB as float32
 
 
 class Prepared(NamedTuple):
@@ -70,5 +74,35 @@ def flatten_steps(tree: Any) -> Any:
 def values(network: Network, params: Any, stats: Any, observation: dict[str, Any]) -> Any:
     """(T+1, B) values of every observation."""
     steps, lanes = next(iter(observation.values())).shape[:2]
-    features = network.encode(jnp, params, stats, flatten_steps(observation))
-    return network.value(jnp, params, stats, features).reshape(steps, lanes)
+
+    def of(rows: dict[str, Any]) -> Any:
+        return network.value(jnp, params, stats, network.encode(jnp, params, stats, rows))
+
+    return in_pieces(of, flatten_steps(observation)).reshape(steps, lanes)
+
+
+def heads(network: Network, params: Any, stats: Any, observation: dict[str, Any]) -> Any:
+    """(T * B, ...) the policy's parameters before each action, and (T+1, B) scaled values."""
+    steps, lanes = next(iter(observation.values())).shape[:2]
+    before = (steps - 1) * lanes
+
+    def of(rows: dict[str, Any]) -> Any:
+        features = network.encode(jnp, params, stats, rows)
+        theta = network.policy(jnp, params, features[:before])
+        return theta, network.scaled_value(jnp, params, features)
+
+    theta, value = in_pieces(of, flatten_steps(observation))
+    return theta[:before], value.reshape(steps, lanes)
+
+
+def in_pieces(work: Callable[[dict[str, Any]], Any], flat: dict[str, Any]) -> Any:
+    """`work` of all rows; of many large observations a piece at a time, since a frame of 84x84x4
+    bytes takes 800 kB while it is encoded."""
+    rows = next(iter(flat.values())).shape[0]
+    numbers = sum(math.prod(x.shape[1:]) for x in flat.values())
+    piece = largest_divisor(rows, max(1, min(rows, PIECE // max(1, numbers))))
+    if piece == rows:
+        return work(flat)
+    pieces = jax.tree.map(lambda x: x.reshape(-1, piece, *x.shape[1:]), flat)
+    found = jax.lax.map(jax.checkpoint(work), pieces)  # its gradient too
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), found)

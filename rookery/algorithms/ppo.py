@@ -107,10 +107,9 @@ class PPO(Algorithm):
                 hyper["gae_lambda"],
             )
             scale = jnp.sqrt(stats["ret.var"] + 1e-6)
-            now = {leaf: x[:-1] for leaf, x in steps.observation.items()}
             rows = flatten_steps(
                 {
-                    "features": now,
+                    "features": steps.observation,  # with those after the last step: no copy of all
                     "action": steps.action,
                     "log_prob": steps.log_prob,
                     "weight": weight,
@@ -121,7 +120,8 @@ class PPO(Algorithm):
                 }
             )
             if not network.encoding_learns:  # no parameters: once will do, not once per epoch
-                rows["features"] = network.encode(jnp, params, stats, rows["features"])
+                now = jax.tree.map(lambda x: x[: weight.size], rows["features"])
+                rows["features"] = network.encode(jnp, params, stats, now)
             return Prepared(rows, value_t[:-1], targets.value, weight)
 
         def take(rows: Any, index: Any) -> Any:

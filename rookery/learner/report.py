@@ -95,7 +95,8 @@ class Report:
         self._steady_since: float | None = None  # after the first update: compiled by then
         self._steady_steps = 0
         self._steady_last = 0.0
-        self._interval: list[Updated] = []
+        self._lags: list[int] = []  # of the interval; its updates are let go of: they are large
+        self._found: list[dict[str, dict[str, float]]] = []  # their values by policy
         self._values: dict[str, dict[str, float | None]] = {}
         self._pace = Pace()
         self._held_since: float | None = None
@@ -117,7 +118,8 @@ class Report:
             self._steady_steps += steps
             self._steady_last = now
         self._pace.note(steps, now)
-        self._interval.append(updated)
+        self._lags += updated.lags
+        self._found.append(updated.values)
 
     def hold(self, held: bool) -> None:
         """A pause is no time of training."""
@@ -163,10 +165,10 @@ class Report:
         league: LeagueMetrics | None = None,
         bus_lag: int | None = None,
     ) -> TrainingMetrics:
-        updates, self._interval = self._interval, []
-        lags = [lag for u in updates for lag in u.lags]
+        lags, self._lags = self._lags, []
+        updates, self._found = self._found, []
         for policy in self.windows:  # an interval without an update repeats what the last one said
-            found = [u.values[policy] for u in updates if policy in u.values]
+            found = [values[policy] for values in updates if policy in values]
             if found:
                 self._values[policy] = {n: _mean(v[n] for v in found) for n in found[0]}
         first = self.windows[self.first]
