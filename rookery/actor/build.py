@@ -79,7 +79,11 @@ def build_actor(
         heartbeat_s,
         context.seats_from,
     )
-    return Actor(rollout, transport, play(rollout, transport, stopped))
+
+    def ended() -> bool:
+        return stopped() or transport.replaced
+
+    return Actor(rollout, transport, play(rollout, transport, ended))
 
 
 def _recorded_rollout(context: RunContext) -> Rollout:

@@ -25,6 +25,7 @@ from rookery.messages import (
     WeightsVersion,
     decode_json,
     encode_json,
+    is_later_life,
 )
 from rookery.messages.fragment import Fragment, FragmentHeader, encode_fragment
 
@@ -60,7 +61,8 @@ class ActorTransport:
 
     The learner publishes weights before the credits that go with them, on one ordered topic, so an
     actor that sees a credit has seen the weights it was granted for. A new generation of learner
-    voids all credits: the actor joins again, after everything it has sent.
+    voids all credits: the actor joins again, after everything it has sent. One that sees credits of
+    a later life of itself was replaced, while it was frozen or cut off: it plays no more.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class ActorTransport:
         self._generation = 0  # the learner's, that this actor has joined; 0: none yet
         self._upto = 0
         self._listed = False  # whether the learner has said that it knows us
+        self.replaced = False
         self.sequence = 0
         self.agent_steps = 0
         self._lock = threading.Lock()  # between the playing loop and the heartbeat
@@ -162,7 +165,10 @@ class ActorTransport:
                 logger.warning("%s offset %d: skipped: %s", record.topic, record.offset, error)
         if credits is not None:
             self._incoming.take()
-        if credits is not None and credits.generation >= self._generation:
+        if credits is not None and any(is_later_life(a, str(self.actor)) for a in credits.upto):
+            logger.warning("actor %s was replaced by a later life of it: it ends", self.actor)
+            self.replaced, self._upto = True, 0
+        elif credits is not None and credits.generation >= self._generation:
             listed = str(self.actor) in credits.upto
             if credits.generation > self._generation or (self._listed and not listed):
                 self._join(credits.generation)

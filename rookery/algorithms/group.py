@@ -49,8 +49,7 @@ class Group:
         weights: Mapping[str, tuple[Params, Stats]],
         rngs: Mapping[str, np.random.Generator],
     ) -> None:
-        self.members = members
-        self._algorithms = {each.name: algorithm_of(each.algorithm) for each in members}
+        self._take(members)
         self._steps = steps
         self._encoder = members[0].network.config.encoder
         first, _ = weights[members[0].name]
@@ -61,6 +60,16 @@ class Group:
         )
         self._rngs = {member.name: rngs[member.name] for member in members}
         self._orders: dict[str, np.ndarray] = {}
+        self.permute(self._rngs)
+        self.settled = self.moment()
+
+    def _take(self, members: tuple[PolicySetup, ...]) -> None:
+        self.members = members
+        self._algorithms = {each.name: algorithm_of(each.algorithm) for each in members}
+
+    def reshape(self, members: tuple[PolicySetup, ...]) -> None:
+        """The same policies with batches of other sizes, from the next update on."""
+        self._take(members)
         self.permute(self._rngs)
         self.settled = self.moment()
 

@@ -7,7 +7,7 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from rookery.actor.main import act
@@ -59,9 +59,10 @@ def join(kind: str, name: str) -> int:
     """A worker in the foreground that joins a run from any machine, until the run ends."""
     home = Home.default()
     run = home.find(name)
-    known = home.state(run).workers.get("learner-0")
+    workers = home.state(run).workers
+    known = workers.get("learner-0")
     if kind == "actor":
-        worker = WorkerId(kind, JOINED_FROM + secrets.randbelow(10**6), 1)
+        worker = WorkerId(kind, _unused({w.index for w in workers.values()}), 1)
     else:
         worker = WorkerId(kind, 0, known.incarnation + 1 if known else 1)
     stop = UntilEnded(home, run)
@@ -87,6 +88,13 @@ def join(kind: str, name: str) -> int:
     home.record(WorkerExited(**identity, code=code, expected=code in (0, FENCED)))
     print(f"{kind} left {run}", flush=True)
     return code
+
+
+def _unused(taken: Collection[int]) -> int:
+    """An ordinal that no actor of the run ever had: what it sends is counted by its name."""
+    while (drawn := JOINED_FROM + secrets.randbelow(10**6)) in taken:
+        continue
+    return drawn
 
 
 def wait_for_work(threads: int) -> int:

@@ -85,6 +85,10 @@ class LearnerConfig(Part):
     max_policy_lag_versions: int = Field(
         default=1, ge=0, le=1024, description="updates between a fragment's weights and its use"
     )
+    follows_actors: bool = Field(
+        default=False,
+        description="those two were made for actors.count, and follow it when a run is scaled",
+    )
     publish_interval_s: float = Field(
         default=0.0, ge=0, description="least time between two publications of large weights"
     )

@@ -120,12 +120,24 @@ def _fit(merged: dict[str, Any], asked: dict[str, Any], ours: Any) -> None:
         and (merged["stop"].get("steps") or merged["stop"].get("minutes"))
     ):
         merged["algorithm"]["schedule"] = "constant"  # a tuned schedule needs an end to go to
+    fragments, lag = for_actors(count, any_age)
     if "fragments_per_batch" not in asked_learner:
-        learner["fragments_per_batch"] = 1 if any_age else count
-    if "max_policy_lag_versions" not in asked_learner and any_age:
-        learner["max_policy_lag_versions"] = max(2, count)
+        learner["fragments_per_batch"] = fragments
+    if "max_policy_lag_versions" not in asked_learner and lag is not None:
+        learner["max_policy_lag_versions"] = lag
+    follows = "max_policy_lag_versions" if any_age else "fragments_per_batch"
+    learner.setdefault("follows_actors", follows not in asked_learner)
     if ours is not None:
         _fit_minibatches(merged, asked["algorithm"], ours)
+
+
+def for_actors(count: int, any_age: bool) -> tuple[int, int | None]:
+    """Fragments of a batch, and the bound on their lag where it follows from the number of actors.
+
+    A batch has one fragment of each actor; where age is corrected it has one of any, and each
+    actor may be ahead by one.
+    """
+    return (1, max(2, count)) if any_age else (count, None)
 
 
 def _fit_minibatches(merged: dict[str, Any], asked: dict[str, Any], ours: Any) -> None:

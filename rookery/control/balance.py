@@ -39,10 +39,12 @@ def balance(bus: Bus | None, ledger: LedgerSummary) -> Balance:
             for actor, headers in bus.newest_headers(EXPERIENCES).items():
                 produced[actor] = max(produced.get(actor, 0), count(headers, "steps_total"))
             start = ledger.position or (0,) * len(bus.end(EXPERIENCES))
+            counted = dict(ledger.seen)  # a position may lie before it, a message come twice
             for headers in bus.headers(EXPERIENCES, start):
                 actor, total = headers.get("actor", ""), count(headers, "steps_total")
-                if total > ledger.seen.get(actor, -1):  # a position may lie before what was read
+                if total > counted.get(actor, -1):
                     unread += count(headers, "steps")
+                    counted[actor] = total
                 if actor:
                     produced[actor] = max(produced.get(actor, 0), total)
     return Balance(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rookery.config.live import effective, live_values
-from rookery.config.models import RunConfig
+from rookery.config.models import LearnerConfig, RunConfig
 from rookery.control.run_state import PAUSED, RUNNING, STOPPED, RunState
 from rookery.control.seats import seats_now, sitter
 from rookery.messages import (
@@ -42,7 +42,7 @@ def effect(
         case StopRun():
             return f"stops after a checkpoint; {_count(_living(state), 'worker')} end"
         case ScaleActors(count=count):
-            return _scales(state, count)
+            return _scales(state, config, count)
         case ScaleLearner(count=count):
             return _scales_learner(state, count)
         case SetHyperparameters(values=values):
@@ -87,7 +87,23 @@ def _pauses(state: RunState) -> str:
     return f"holds playing and training; {_count(_living(state), 'worker')} stay in memory"
 
 
-def _scales(state: RunState, count: int) -> str:
+def _scales(state: RunState, config: RunConfig, count: int) -> str:
+    return _scaled(state, count) + _useful(config.learner, count)
+
+
+def _useful(learner: LearnerConfig, count: int) -> str:
+    """That more actors would only wait, where the size of batches does not follow their number."""
+    most = learner.fragments_per_batch * (learner.max_policy_lag_versions + 1)
+    if learner.follows_actors or count <= most:
+        return ""
+    return (
+        f"; at most {most} of them play at a time: learner.fragments_per_batch="
+        f"{learner.fragments_per_batch}, learner.max_policy_lag_versions="
+        f"{learner.max_policy_lag_versions}"
+    )
+
+
+def _scaled(state: RunState, count: int) -> str:
     now = state.actors_wanted
     if count == now:
         return f"actors stay at {now}: nothing changes"

@@ -150,6 +150,7 @@ class RunState(msgspec.Struct, frozen=True):
             paused=self.desired == PAUSED,
             hyperparameters=self.hyperparameters,
             checkpoints=self.checkpoints,
+            actors=self.actors or 0,
         )
 
 
@@ -265,7 +266,7 @@ def _carry_out(state: RunState, command: Command, now: float) -> RunState:
             revision = state.seats_revision + 1
             return _replace(state, seats=seats, seats_revision=revision, seats_origin=origin)
         case ScaleActors(count=count):
-            return _replace(state, actors=count)
+            return _ordered(_replace(state, actors=count))
         case ScaleLearner(count=count):
             return _replace(state, learners=count)
         case SetHyperparameters(values=values):

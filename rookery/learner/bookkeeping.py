@@ -133,6 +133,7 @@ class Bookkeeper:
             self.inbox.lag_max,
             self._league.metrics() if self._league is not None else None,
             self.inbox.unread(),
+            self.inbox.book.late,
         )
         self._bus.publish([Outgoing(METRICS_TRAINING, encode_json(metrics), key=metrics.run)])
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rookery.algorithms import algorithm_of
 from rookery.algorithms.batch import blank
@@ -14,6 +14,7 @@ from rookery.algorithms.policies import PolicySetup, initial_weights
 from rookery.bus import EARLIEST
 from rookery.checkpoints.checkpoint import acting_arrays, newest_checkpoint
 from rookery.checkpoints.store import open_store
+from rookery.config.kinds import ALGORITHMS
 from rookery.learner.bookkeeping import Bookkeeper
 from rookery.learner.generations import Branch, claim
 from rookery.learner.inbox import Inbox
@@ -21,6 +22,7 @@ from rookery.learner.league import LearnerLeague
 from rookery.learner.loop import Updated, learn
 from rookery.learner.manifest import LearnerManifest, pending_fragments
 from rookery.learner.report import Report
+from rookery.learner.scaling import Scaling
 from rookery.learner.transport import LearnerTransport
 from rookery.learner.walk_ins import WalkIns
 from rookery.messages import CheckpointDamaged
@@ -93,8 +95,12 @@ def build_learner(
 
     from rookery.learner.trainer import Trainer  # imports JAX
 
+    def batches_of(fragments: int) -> list[PolicySetup]:
+        lanes = layouts(config, context.seating)
+        return [replace(setups[p], lanes=lanes[p].lanes * fragments) for p in config.learning]
+
     trainer = Trainer(
-        [setups[p] for p in config.learning], config.actors.rollout_steps, config.seed
+        batches_of(inbox.book.fragments_per_batch), config.actors.rollout_steps, config.seed
     )
     if checkpoint is not None:
         trainer.restore(checkpoint.arrays)
@@ -121,7 +127,17 @@ def build_learner(
     ahead = min(1, config.learner.max_policy_lag_versions)
     if league is not None or not wait_s:  # a league may let a policy begin anew
         ahead = 0
-    loop = learn(inbox, trainer, transport, bookkeeper.progress, league, stopped, ahead)
+    ours = config.algorithm.kind in ALGORITHMS
+    scaling = Scaling(
+        inbox,
+        config.learner,
+        ours and algorithm_of(config.algorithm).corrects_staleness,
+        lambda fragments: trainer.reshape(batches_of(fragments)),
+        transport.grant,
+    )
+    loop = learn(
+        inbox, trainer, transport, bookkeeper.progress, league, stopped, ahead, scaling.holds
+    )
     return Learner(bookkeeper, loop)
 
 

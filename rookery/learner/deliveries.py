@@ -1,12 +1,16 @@
-"""What is trained together: the fragments of one turn of a playing loop."""
+"""What is trained together: the fragments of one turn of a playing loop.
+
+A turn that lost a part is trained not at all: its other parts never mix with those of the next.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rookery.messages import WeightsVersion
-from rookery.messages.fragment import Fragment
+from rookery.messages.fragment import Fragment, FragmentHeader
 
 
 @dataclass(frozen=True)
@@ -30,18 +34,36 @@ class Delivery:
         return self.fragments[0].header.walk_in
 
 
-def deliveries_of(
-    parts: Iterable[tuple[bytes, Fragment]], came: int = 0
-) -> tuple[list[Delivery], dict[str, list[tuple[bytes, Fragment]]]]:
-    """Fragments in the order of their arrival as whole deliveries, and what is not whole yet."""
-    deliveries: list[Delivery] = []
-    rest: dict[str, list[tuple[bytes, Fragment]]] = {}
+Part = tuple[bytes, Fragment]
+
+
+class Sorted(NamedTuple):
+    """Fragments by what can become of them."""
+
+    whole: list[Delivery]
+    rest: dict[str, list[Part]]  # actor -> parts of its newest turn, the others of which may come
+    broken: list[Part]  # of turns whose other parts are gone
+
+
+def turn_of(header: FragmentHeader) -> tuple[str, int]:
+    """Which turn of whose playing loop: what makes fragments parts of one delivery."""
+    return header.actor, header.sequence // header.parts
+
+
+def deliveries_of(parts: Iterable[Part], came: int = 0) -> Sorted:
+    """Fragments in the order of their arrival as deliveries, each of one turn."""
+    turns: dict[tuple[str, int], list[Part]] = {}
     for payload, fragment in parts:
-        header = fragment.header
-        found = rest.setdefault(header.actor, [])
-        found.append((payload, fragment))
-        if header.part == header.parts - 1:
-            whole = rest.pop(header.actor)
-            payloads, fragments = zip(*whole, strict=True)
-            deliveries.append(Delivery(payloads, fragments, came))
-    return deliveries, rest
+        turns.setdefault(turn_of(fragment.header), []).append((payload, fragment))
+    newest = dict(turns.keys())  # actor -> its newest turn: later keys win
+    result = Sorted([], {}, [])
+    for (actor, turn), found in turns.items():
+        last = found[-1][1].header
+        if len(found) == last.parts:
+            payloads, fragments = zip(*found, strict=True)
+            result.whole.append(Delivery(payloads, fragments, came))
+        elif turn == newest[actor] and last.part < last.parts - 1:
+            result.rest[actor] = found
+        else:
+            result.broken.extend(found)
+    return result

@@ -13,6 +13,7 @@ from rookery.messages import WALK_IN, LedgerSummary
 
 TRAINED = "trained"
 LOST = "lost"  # gone from the bus before it was read
+DAMAGED = "damaged"  # could not be read, or was part of a turn that could not
 
 Interval = tuple[int, int]  # first and last sequence, both included
 
@@ -42,11 +43,21 @@ class Ledger(msgspec.Struct):
             return False
         self.gaps += sequence - expected
         self.next_sequence[actor] = sequence + 1
-        lost = first_step - self.seen.get(actor, 0)
-        if lost > 0:
-            self.drop_some(lost, LOST, actor)
-        self.seen[actor] = self.seen.get(actor, 0) + max(0, lost) + steps
+        self.catch_up(actor, first_step)
+        self.seen[actor] = self.seen.get(actor, 0) + steps
         return True
+
+    def catch_up(self, actor: str, steps: int) -> None:
+        """An actor says how many steps it had sent: those that never came are lost."""
+        lost = steps - self.seen.get(actor, 0)
+        if lost > 0:
+            self.seen[actor] = steps
+            self.drop_some(lost, LOST, actor)
+
+    def goes_on(self, actor: str, sequence: int, first_step: int) -> bool:
+        """Whether these are the very next numbers of this actor."""
+        known = self.next_sequence.get(actor, 0), self.seen.get(actor, 0)
+        return (sequence, first_step) == known
 
     def train(self, actor: str, sequence: int, steps: int) -> None:
         self.trained += steps

@@ -53,17 +53,19 @@ def learn(
     league: LearnerLeague | None,
     stopped: Callable[[], bool] = lambda: False,
     ahead: int = 0,
+    holds: Callable[[int, int], bool] = lambda now, begun: False,
 ) -> Iterator[Updated | None]:
     """Update after update; yields None whenever one of them or experience is waited for.
 
-    Up to `ahead` updates are computed while the one before them is published.
+    Up to `ahead` updates are computed while the one before them is published; none is begun while
+    `holds` says so of the next one's number and of how many were begun.
     """
     begun: deque[Begun] = deque()
     while not stopped():
         now = transport.number + len(begun)
         if inbox.receive(now):
             transport.grant()
-        batch = inbox.batch(now)
+        batch = None if holds(now, len(begun)) else inbox.batch(now)
         if batch is not None:
             lags = [inbox.lag(delivery, now) for delivery in batch]
             begun.append(Begun(batch, lags, trainer.begin(by_policy(batch), progress())))

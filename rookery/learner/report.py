@@ -164,6 +164,7 @@ class Report:
         lag_max: int,
         league: LeagueMetrics | None = None,
         bus_lag: int | None = None,
+        late: Iterable[str] = (),
     ) -> TrainingMetrics:
         lags, self._lags = self._lags, []
         updates, self._found = self._found, []
@@ -190,6 +191,7 @@ class Report:
             lag_mean=_mean(lags) or 0.0,
             lag_max=lag_max,
             bus_lag=bus_lag,
+            late=tuple(late),
             ledger=ledger,
             values={**self._values.get(self.first, {}), "learning_rate": learning_rate},
             policies=self._policies() if self._seats > 1 else {},

@@ -51,17 +51,30 @@ class Trainer:
         }
         self._groups = [Group(members, steps, weights, rngs) for members in gathered]
         # Policies that differ only in their weights share a compiled update.
-        self._updates: dict[Any, Any] = {group.shape: None for group in self._groups}
+        self._updates: dict[Any, Any] = {}
+        self._add_updates()
+
+    def _add_updates(self) -> None:
         for group in self._groups:
-            if self._updates[group.shape] is None:
+            if group.shape not in self._updates:
                 self._updates[group.shape] = jax.jit(group.make_update())
 
     def compile(self) -> None:
         """Compile from shapes; with a warm cache this only reads files."""
-        for shape, update in self._updates.items():
-            group = next(group for group in self._groups if group.shape == shape)
-            example = (group.state, group.batches({}), self._scalars(group, 0.0))
-            self._updates[shape] = update.lower(*example).compile()
+        for group in self._groups:
+            update = self._updates[group.shape]
+            if hasattr(update, "lower"):  # one that is compiled cannot be lowered again
+                example = (group.state, group.batches({}), self._scalars(group, 0.0))
+                self._updates[group.shape] = update.lower(*example).compile()
+
+    def reshape(self, policies: Sequence[PolicySetup]) -> None:
+        """Go on with batches of other sizes; every update that was begun must be finished."""
+        gathered = grouped(policies, self.steps)
+        self.policies = tuple(policies)
+        for group, members in zip(self._groups, gathered, strict=True):
+            group.reshape(members)
+        self._add_updates()
+        self.compile()
 
     def update(
         self, fragments: Mapping[str, Sequence[Fragment]], progress: float

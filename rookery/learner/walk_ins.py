@@ -17,7 +17,7 @@ from rookery.learner.deliveries import Delivery
 from rookery.messages.fragment import Fragment
 from rookery.messages.steps import Steps, fits, padded
 
-LATE = "late"  # older than the bound, and no algorithm here corrects for that
+LATE = "late"  # older than the bound, and nothing here corrects for that or has room for it
 MISFIT = "misfit"  # not of the shape of this run's experience, or from weights to come
 OTHERS = "others"  # not decided by the policy, whose algorithm learns from nothing else
 
@@ -30,6 +30,11 @@ class WalkIns:
     places: int = 0  # that credits leave free
     corrects: bool = False  # every algorithm does, for the age of what it trains on
     imitating: frozenset[str] = frozenset()  # policies that learn from what others decided too
+
+    @property
+    def parts(self) -> int:
+        """Fragments of a delivery: one of each policy that learns."""
+        return max(1, len(self.blanks))
 
     def refusal(self, delivery: Delivery, lag: int, max_lag: int) -> str:
         """Why a walk-in cannot be trained however much room there is; empty: it can."""

@@ -81,6 +81,7 @@ from rookery.messages.ids import (
     ActorId,
     Origin,
     WeightsVersion,
+    is_later_life,
     new_id,
 )
 from rookery.messages.json_records import (
@@ -188,5 +189,6 @@ __all__ = [
     "decode_or_none",
     "decoder",
     "encode_json",
+    "is_later_life",
     "new_id",
 ]

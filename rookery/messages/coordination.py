@@ -43,6 +43,7 @@ class LearnerOrders(JsonRecord, frozen=True, kw_only=True, tag="orders"):
     paused: bool
     hyperparameters: dict[str, float]  # as set since the run was created, by config key
     checkpoints: int  # how many were ever asked for
+    actors: int = 0  # how many are wanted; 0: as the config says
 
 
 class Credits(JsonRecord, frozen=True, kw_only=True, tag="credits"):

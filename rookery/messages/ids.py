@@ -52,5 +52,12 @@ class ActorId(NamedTuple):
         return None if found is None else cls(int(found[1]), int(found[2]))
 
 
+def is_later_life(actor: str, than: str) -> bool:
+    """Whether one actor, as text, took over from another: a later incarnation of its ordinal."""
+    (ordinal, _, life), (other, _, before) = actor.partition("."), than.partition(".")
+    both = life.isdecimal() and before.isdecimal()
+    return ordinal == other and both and int(life) > int(before)
+
+
 def new_id() -> str:
     return uuid.uuid4().hex

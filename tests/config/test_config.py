@@ -165,6 +165,7 @@ WRONG = [
     ],
     *[f"learner.fragments_per_batch={value}" for value in (0, "x")],
     *[f"learner.max_policy_lag_versions={value}" for value in (-1, "x")],
+    "learner.follows_actors=x",
     "learner.threads=0",
     "learner.publish_interval_s=-1",
     *[f"learner.walk_in_places={value}" for value in (-1, 2, "x")],
@@ -377,3 +378,25 @@ def test_ppo_takes_one_fragment_per_actor_and_impala_one_with_room_for_its_lag()
     ppo, impala = build(ENV, layer), build(ENV, layer, {"algorithm": {"kind": "impala"}})
     assert (ppo.learner.fragments_per_batch, ppo.learner.max_policy_lag_versions) == (3, 1)
     assert (impala.learner.fragments_per_batch, impala.learner.max_policy_lag_versions) == (1, 3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked", "follows"),
+    [
+        ("ppo", {}, True),
+        ("ppo", {"max_policy_lag_versions": 3}, True),
+        ("ppo", {"fragments_per_batch": 3}, False),
+        ("ppo", {"fragments_per_batch": 3, "follows_actors": True}, True),
+        ("impala", {}, True),
+        ("impala", {"fragments_per_batch": 2}, True),
+        ("impala", {"max_policy_lag_versions": 3}, False),
+        ("impala", {"follows_actors": False}, False),
+    ],
+)
+def test_batches_follow_the_actors_unless_somebody_set_them(
+    kind: str, asked: dict[str, Any], follows: bool
+) -> None:
+    config = build(ENV, {"algorithm": {"kind": kind}, "learner": asked})
+    assert config.learner.follows_actors is follows
+    again = build(config.model_dump(mode="json"))
+    assert again.learner == config.learner, "as a run's own config is read"

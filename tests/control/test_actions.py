@@ -37,6 +37,18 @@ def line(state: RunState, action: str, config: Any = CONFIG, **values: Any) -> s
     return effect(state, config, ACTION[action].make(state.id, values), files)
 
 
+def test_scaling_beyond_what_batches_leave_room_for_says_how_many_play() -> None:
+    learner = CONFIG.learner.model_copy(update={"follows_actors": False})
+    pinned = CONFIG.model_copy(update={"learner": learner})
+    found = line(running(pinned), "scale-actors", pinned, count=8)
+    assert found == (
+        "actors 1 -> 8: 7 processes start; at most 2 of them play at a time: "
+        "learner.fragments_per_batch=1, learner.max_policy_lag_versions=1"
+    )
+    assert "at most" not in line(running(pinned), "scale-actors", pinned, count=2)
+    assert "at most" not in line(running(), "scale-actors", count=8)
+
+
 # --- the list ------------------------------------------------------------------------------------
 
 

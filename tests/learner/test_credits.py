@@ -114,6 +114,32 @@ def test_a_set_fits_when_each_deadline_has_updates_enough(
     assert CreditBook(2, 4).fits(now, deadlines) is fits
 
 
+def test_the_book_of_an_older_checkpoint_goes_on() -> None:
+    """Its tickets were a list too, with one too many for a turn that was damaged."""
+    old = (
+        b'{"fragments_per_batch":1,"max_lag":1,"upto":{"0.1":7},"tickets":{"0.1":[3,3]},"away":[]}'
+    )
+    book = msgspec.json.decode(old, type=CreditBook)
+    assert book.arrive("0.1", 6) and book.outstanding == 0
+
+
+def test_a_late_actor_is_granted_nothing_until_it_has_brought_all() -> None:
+    book = CreditBook(2, 1)
+    for actor in "ab":
+        book.join(actor, 0)
+    book.grant(0, 0)
+    book.pass_over("a")
+    again = msgspec.json.decode(msgspec.json.encode(book), type=CreditBook)
+    again.restart()
+    for each in (book, again):
+        assert each.outstanding == 2 and each.owing == ["a", "b"] and each.waiting == []
+        each.grant(0, 0)
+        assert each.upto["a"] == 2
+        assert not each.arrive("a", 0) and each.late == ["a"]
+        assert not each.arrive("a", 1) and each.late == []
+    assert book.offers["a"] == 2, "it is still told of what it was granted"
+
+
 def test_books_do_not_share_their_pages() -> None:
     first, second = CreditBook(1, 1), CreditBook(1, 1)
     first.join("0.1", 0)

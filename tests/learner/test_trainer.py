@@ -215,6 +215,20 @@ def test_a_linear_schedule_is_each_policys_own() -> None:
     np.testing.assert_allclose(rates, [0.0025, 0.01])
 
 
+def test_batches_of_another_size_change_the_weights_only_by_training() -> None:
+    trainer = beginning(policy("main"))
+    trainer.update({"main": [fragment(1)]}, 0.0)
+    before = trainer.acting_arrays()["main"]
+    trainer.reshape([policy("main", lanes=2 * LANES)])
+    assert same(trainer.acting_arrays()["main"], before)
+    found = trainer.update({"main": [fragment(2), fragment(3)]}, 0.0)
+    assert found["main"]["gradient_steps"] == 12  # of 6 x 8 rows, two epochs, by eights
+    resumed = beginning(policy("main", lanes=2 * LANES))
+    resumed.restore(trainer.save())
+    trainer.reshape([policy("main")])  # and back
+    assert trainer.update({"main": [fragment(4)]}, 0.0)["main"]["gradient_steps"] == 6
+
+
 def test_several_fragments_stand_side_by_side() -> None:
     left, right = fragment(1, lanes=1), fragment(2, lanes=3)
     one = Fragment(left.header, of_each(lambda a, b: np.hstack([a, b]), left.steps, right.steps))
