@@ -65,6 +65,7 @@ class World:
             updates_begun=0,
             bytes_read=self.bytes_read,
             received=self.received,
+            pending_steps=0,
             position=self.position,
         )
         self.transport: Any = SimpleNamespace(
