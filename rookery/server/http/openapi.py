@@ -46,6 +46,8 @@ def document(app: FastAPI) -> dict[str, Any]:
         made = get_openapi(
             title=app.title, version=app.version, description=DESCRIPTION, routes=app.routes
         )
+        for operation in (o for path in made["paths"].values() for o in path.values()):
+            operation["responses"] = dict(sorted(operation["responses"].items()))
         parts = made.setdefault("components", {})
         schemas = parts.setdefault("schemas", {})
         schemas["Problem"] = Problem.model_json_schema(ref_template=_REF.format(name="{model}"))
