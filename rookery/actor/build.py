@@ -65,12 +65,11 @@ def build_actor(
         rollout = _solo_rollout(context, actor, busy)
     else:
         rollout = make_rollout(context, actor, busy)
-    policies = [p for p in config.all_policies if p in seating.live]
     seats = tuple(context.spec.seats)
     transport = ActorTransport(
         context.bus,
         context.run,
-        policies,
+        tuple(config.all_policies),  # whoever has no seat yet may be given one
         config.learning,
         actor,
         seats,

@@ -112,7 +112,7 @@ class ActorTransport:
             return None
         weights = self._incoming.weights
         arrays = {policy: weights[policy].arrays for policy in self._policies}
-        version = weights[self._policies[0]].header.version
+        version = weights[self._learning[0]].header.version  # the others' may never change
         return Admitted(version, arrays, self._pools, self._changed)
 
     def send(self, played: Played, admitted: Admitted) -> tuple[Fragment, ...]:

@@ -23,7 +23,7 @@ from rookery.worker.context import RunContext
 from rookery.worker.process import failure
 from rookery.worker.xla import prepare_xla
 
-PAUSED_NAP_S = 0.02  # nothing else in the process waits
+IDLE_NAP_S = 0.02  # nothing else in the process waits
 
 Work = Callable[[WorkerSpec, Callable[[], bool]], Iterator[int | None]]
 """Makes a worker's stream of turns; the last item is its exit code, all others are None."""
@@ -102,9 +102,9 @@ def _turns(context: RunContext, worker: WorkerId, stopped: Callable[[], bool]) -
                 updated = next(learner.loop)
                 bookkeeper.note(updated)
                 apply_orders(context, learner)
-                if bookkeeper.inbox.orders.paused:
+                if updated is None:  # paused, or nobody here can go on
                     stopping = stopped()
-                    time.sleep(PAUSED_NAP_S)
+                    time.sleep(IDLE_NAP_S)
                 if updated is not None:
                     ended = bookkeeper.ended()
                     due = updated.number % config.checkpoint.every_updates == 0

@@ -59,14 +59,15 @@ class LearnerLeague:
         )
 
     def begin(self, number: int, arrays: Mapping[str, Arrays]) -> LeaguePools:
-        """A league of nobody takes every policy's first weights in.
+        """Every policy's first weights are taken in, also of those that will never have others.
 
-        One that goes on says what it said last, not what it has learnt since: actors that play on
-        then draw whom they would have drawn.
+        A league that goes on says what it said last, not what it has learnt since: actors that play
+        on then draw whom they would have drawn.
         """
-        if self.state.news is None:
-            for policy in self._config.learning:
-                self._freeze(policy, number, arrays[policy])
+        absent = [p for p in self._config.all_policies if not self.state.league.pool(p)]
+        for policy in absent:
+            self._freeze(policy, number, arrays[policy])
+        if absent or self.state.news is None:
             self.state.news = self._pools()
         return self.state.news
 
@@ -164,7 +165,8 @@ class LearnerLeague:
 
     def _pools(self) -> LeaguePools:
         league, how = self.state.league, self._config.league.opponents
-        main = next(p for p in self._config.learning if self._config.all_policies[p].role == "main")
+        learning, policies = self._config.learning, self._config.all_policies
+        main = next((p for p in learning if policies[p].role == "main"), learning[0])
         frozen = dict.fromkeys(snapshot.policy for snapshot in league.snapshots)
         files = {snapshot.name: snapshot.file for snapshot in league.snapshots}
         wanted = league.most_uncertain(_RATED + len(self._config.league.reference))

@@ -184,6 +184,11 @@ def reseated(config: RunConfig, seating: Seating, seats: Mapping[str, Any]) -> S
                 f"policy {policy!r} cannot move to a seat it did not have when the run began: its "
                 "fragments are laid out for those"
             )
+    if new.has_league and not seating.has_league:
+        raise InputError(
+            "this run has no league: nobody was drawn from one when it began, so no snapshots are "
+            "taken; begin a new run with league:POLICY in a seat"
+        )
     if seating.is_compiled and not new.is_compiled:
         raise InputError(
             "this run is one compiled call and can only take players that are JAX functions: "

@@ -36,7 +36,7 @@ from rookery.messages.fragment import Episode, Game
 from rookery.messages.frame import Arrays
 from rookery.messages.steps import named_arrays
 from rookery.players import GameOver, PlayerAnswer, Question
-from rookery.players.seat_map import Seating, SeatMap
+from rookery.players.seat_map import Seating, SeatMap, reseated
 from rookery.spaces import EnvironmentSpec
 from rookery.worker.context import RunContext
 
@@ -1260,6 +1260,13 @@ def test_a_script_may_sit_in_seats_of_different_spaces(game: str) -> None:
 
 
 # --- seats that change ---------------------------------------------------------------------------
+
+
+def test_a_league_cannot_be_seated_where_no_snapshots_are_taken() -> None:
+    config, seating = seating_of(Case("test-crowd", {"*": "a"}))
+    assert not seating.has_league
+    with pytest.raises(InputError, match="this run has no league"):
+        reseated(config, seating, {"red_0": "a", "*": "league:a"})
 
 
 def test_a_frozen_policy_that_is_seated_later_plays() -> None:

@@ -39,7 +39,7 @@ class Life:
         self.begun: list[tuple[str, int]] = []
         self.store = FileStore(path)
         self.state = state or LeagueState()
-        self.policies = config.learning
+        self.policies = tuple(config.all_policies)
         self.league = LearnerLeague(config, self.state, self.store, 1, lambda: self.trained)
         self.league.reset = lambda policy, salt: self.begun.append((policy, salt))
         self.pools = self.league.begin(0, {p: arrays(0) for p in self.policies})
@@ -85,6 +85,25 @@ def test_the_first_weights_are_the_first_snapshot_and_then_one_every_so_many_ste
     assert life.names == ["main@0", "main@3", "main@6", "main@9"]
     file = life.pools.files["main@6"]
     np.testing.assert_array_equal(load_snapshot(life.store, file)["w"], arrays(6)["w"])
+
+
+def test_a_policy_that_does_not_learn_is_in_the_league_with_the_only_weights_it_has(
+    tmp_path: Path,
+) -> None:
+    frozen: dict[str, Any] = {"policies": {"teacher": {}, "main": {}}, "train": ["main"]}
+    life = Life(tmp_path, config(**frozen, league={"snapshot_every_steps": 100}))
+    life.update()
+    assert life.names == ["teacher@0", "main@0", "main@1"]
+    assert life.pools.pools["teacher"] == {"teacher@0": 1.0}
+    life.state.league.drop(["teacher@0"])  # as a run made before left it
+    assert life.pools.pools["teacher"] == {"teacher@0": 1.0}
+    assert Life(tmp_path, config(**frozen), life.state).pools.pools["teacher"]
+
+
+def test_an_exploiter_may_learn_alone(tmp_path: Path) -> None:
+    target: dict[str, Any] = {"role": "exploiter", "target": "main"}
+    life = Life(tmp_path, config(policies={"main": {}, "hunter": target}, train=["hunter"]))
+    assert set(life.pools.pools) == {"main", "hunter"}
 
 
 def test_a_policy_that_beats_its_league_is_frozen_before_its_time(tmp_path: Path) -> None:
