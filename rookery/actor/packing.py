@@ -130,7 +130,10 @@ def pack(turns: Turns, outcomes: Outcomes, layout: Layout, number: int) -> tuple
     next_is_final[:-1] = same_next[:-1] & (turns.kind[1:] == FINAL)
     is_step = turns.kind == STEP
     ended = is_step & (end < outcomes.steps) & ((end < next_time) | next_is_final)
-    complete = ended | (is_step & same_next)
+    at_end = (np.minimum(end, outcomes.steps - 1), turns.slot, turns.seat)
+    cut = ended & outcomes.truncated[at_end] & ~outcomes.terminated[at_end]
+    lost = cut & ~next_is_final  # what it led to was never shown: no value can stand for it
+    complete = (ended | (is_step & same_next)) & ~lost
     until = np.where(ended, end + 1, next_time)  # first step whose reward is no longer its own
     reward = turns.earlier + _summed(outcomes.reward, turns, until)
 
@@ -138,7 +141,7 @@ def pack(turns: Turns, outcomes: Outcomes, layout: Layout, number: int) -> tuple
     goes_on[1:] = same_next[:-1] & is_step[:-1] & (~ended[:-1] | (turns.kind[1:] == FINAL))
     rows = np.flatnonzero(complete | goes_on)
     steps = _lay_out(turns, rows, complete, ended, end, reward, outcomes, layout, number)
-    open_steps = np.flatnonzero(is_step & ~complete)
+    open_steps = np.flatnonzero(is_step & ~complete & ~lost)
     held = turns.take(open_steps)
     held.time[:], held.earlier[:] = -1, reward[open_steps]
     return steps, held

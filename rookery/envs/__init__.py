@@ -41,6 +41,7 @@ class SeatView:
     truncated: np.ndarray  # (slots,) bool
     reset: np.ndarray  # (slots,) bool: this step only began a new episode; not experience
     turn: np.ndarray | None = None  # (slots,) bool: this seat is to act now; None: it always is
+    final: np.ndarray | None = None  # (slots,) bool: if truncated, its own last sight; None: yes
 
 
 class BatchedEnvironment(Protocol):
@@ -92,7 +93,8 @@ class CompiledStep:
     """One step of one slot of a JAX-native environment; a pytree of scalars and leaves.
 
     With several seats (in turns; all with the same spaces) `observation` and `mask` are those of
-    `seat`, whose turn it is, `reward` has an entry per seat, and the flags are the game's.
+    `seat`, whose turn it is, `reward` has an entry per seat, and the flags are the game's. Where it
+    is truncated, only that seat has a last sight: the others' last steps are left out.
     """
 
     observation: dict[str, Any]

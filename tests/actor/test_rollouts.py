@@ -28,16 +28,16 @@ from rookery.algorithms.networks import Network
 from rookery.checkpoints.policies import RunFiles
 from rookery.config.models import RunConfig
 from rookery.config.reading import validate
-from rookery.envs import SeatView
+from rookery.envs import CompiledStep, SeatView
 from rookery.envs.registry import describe, register
 from rookery.errors import InputError
 from rookery.messages import ActorId, LeaguePools, SeatsChanged, WeightsVersion
 from rookery.messages.fragment import Episode, Game
 from rookery.messages.frame import Arrays
-from rookery.messages.steps import named_arrays
+from rookery.messages.steps import LONG_AGO, named_arrays
 from rookery.players import GameOver, PlayerAnswer, Question
 from rookery.players.seat_map import Seating, SeatMap, reseated
-from rookery.spaces import EnvironmentSpec
+from rookery.spaces import Categorical, EnvironmentSpec, Leaf, SeatSpec
 from rookery.worker.context import RunContext
 
 DWINDLING = "rookery.testing.games:DwindlingGame"
@@ -1246,6 +1246,98 @@ def test_a_restart_forgets_what_deferred_players_were_asked(
             for slot, seat in np.argwhere(step.turn & step.moved[:, None]).tolist():
                 if step.sitting[slot][seat] == "script:random":
                     assert tuple(step.seen[seat][""][slot].tolist()) in asked
+
+
+def test_a_late_player_in_the_only_seat_leaves_rows_of_the_policy_alone() -> None:
+    """A slot of one seat that begins anew decides nothing, whoever sits there next."""
+    either = {"draw": [_option("a", 1), _option("script:random", 1)]}
+    counting, three = "rookery.testing.envs:CountingEnv", {"actions": 3}
+    play = Play(Case(counting, {"player_0": either}, 20, deferred=True, kwargs=three))
+    play.rollout.table.env = play.watched.env
+    play.go(4).close()
+    for played in play.played:
+        steps = played.steps["a"]
+        assert (steps.reward[steps.valid] == 1).all()  # each of them one step
+    ended = sum(int(np.count_nonzero(played.steps["a"].terminated)) for played in play.played)
+    assert ended == sum(len(played.episodes["a"]) for played in play.played) > 0
+
+
+# --- a learner that came back --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("game", [TIC_TAC_TOE, pytest.param(PGX, marks=pytest.mark.soak)])
+def test_a_step_held_from_weights_that_were_taken_back_is_as_old_as_can_be(game: str) -> None:
+    def played(generation: int, number: int) -> np.ndarray:
+        told = news(play.weights, 0)._replace(version=WeightsVersion(generation, number))
+        steps = play.rollout(told).steps["a"]
+        return steps.behind[steps.valid]  # type: ignore[no-any-return]
+
+    play = Play(Case(game, {"*": "a"}, 16))
+    played(1, 50)
+    held = len(play.rollout.held["a"])
+    assert held and np.count_nonzero(played(1, 51)) == held  # one version behind, as ever
+    held = len(play.rollout.held["a"])
+    old = played(2, 30)
+    assert np.count_nonzero(old == LONG_AGO) == held and set(old.tolist()) == {0, LONG_AGO}
+    saved = play.rollout.save()
+    again = Play(play.case)
+    again.rollout.restore(saved)
+    play = again
+    assert LONG_AGO not in played(3, 30)  # the learner goes on from the same checkpoint
+
+
+# --- games that are cut short --------------------------------------------------------------------
+
+
+class Relay:
+    """Compiled, in turns: each move pays 1 and is counted; after five nobody has won."""
+
+    def __init__(self) -> None:
+        seat = SeatSpec((Leaf("", "box", (1,), "float32"),), Categorical(2))
+        self.spec = EnvironmentSpec(
+            "test-relay", {"x": seat, "o": seat}, True, True, simultaneous=False
+        )
+
+    def reset(self, key: Any) -> tuple[Any, CompiledStep]:
+        import jax.numpy as jnp
+
+        return jnp.int32(0), self._told(jnp.int32(0), jnp.zeros(2, jnp.float32))
+
+    def step(self, key: Any, state: Any, action: Any) -> tuple[Any, CompiledStep]:
+        import jax.numpy as jnp
+
+        count = (state + 1) % 6  # the sixth only begins anew
+        pays = (jnp.arange(2) == state % 2) & (count > 0)
+        return count, self._told(count, pays.astype(jnp.float32))
+
+    def _told(self, count: Any, reward: Any) -> CompiledStep:
+        sight = {"": count.astype("float32")[None]}
+        begins = (count == 0) & (reward.sum() == 0)
+        return CompiledStep(sight, reward, count < 0, count == 5, begins, seat=count % 2)
+
+
+register("test-relay", Relay)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_compiled_game_that_is_cut_short_is_not_one_that_ended(compiled: bool) -> None:
+    """The seat to move saw what came of its last step, and is worth what it saw; the other not."""
+    case = Case("test-relay", {"*": "a"}, 30, 1)
+    config, seating = seating_of(case)
+    if not compiled:
+        seating = Seating.of(config, seating.spec, lambda seat, episode: "a")
+    play = Play(case, seating)
+    assert play.compiled == compiled
+    if not compiled:
+        play.rollout.table.env = play.watched.env
+    steps = play.go(1).played[0].steps["a"]
+    assert not steps.terminated.any()
+    cut = np.argwhere(steps.truncated)
+    assert len(cut) >= 3
+    for row, lane in cut.tolist():
+        sights = steps.observation[""][row : row + 2, lane, 0].tolist()
+        assert sights == [3.0, 5.0] and steps.seat[row, lane] == 1 and not steps.valid[row + 1, 0]
+    assert 4.0 not in steps.observation[""][:-1][steps.valid]
 
 
 # --- seats of different spaces -------------------------------------------------------------------

@@ -30,13 +30,11 @@ def turns(home: Home, asked_after: int = MOST_TURNS, **values: Any) -> tuple[int
     object.__setattr__(
         context, "record", lambda *events: said.extend(e.reason for e in events if _ends(e))
     )
-    played = 0
-    codes = []
-    for code in take_turns(context, WorkerId("inline", 0, 1), lambda: played >= asked_after):
-        codes += [] if code is None else [code]
-        played += 1
-        assert played < MOST_TURNS, "it hangs"
-    return played, codes, "; ".join(said)
+    codes: list[int | None] = []
+    for code in take_turns(context, WorkerId("inline", 0, 1), lambda: len(codes) >= asked_after):
+        codes.append(code)
+        assert len(codes) < MOST_TURNS, "it hangs"
+    return len(codes), [code for code in codes if code is not None], "; ".join(said)
 
 
 def _ends(event: object) -> bool:

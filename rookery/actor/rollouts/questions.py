@@ -80,9 +80,7 @@ class Questions:
         if not self._any:
             return np.zeros(len(turn), np.bool_)
         for slot, seat in np.argwhere(turn & self._deferred & ~self._asked).tolist():
-            view = views[self._seats[seat]]
-            if not (view.terminated[slot] or view.truncated[slot]):  # it only begins anew
-                self._ask(env, view, slot, seat)
+            self._ask(env, views[self._seats[seat]], slot, seat)
         self._collect(0.0)
         together = len(self._seats) == 1  # slots of one seat can't wait alone
         while (self._open > 0).all() or (together and self._open.any()):

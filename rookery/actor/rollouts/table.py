@@ -102,9 +102,7 @@ class Table:
     @property
     def turn(self) -> np.ndarray:
         """(slots, seats): who is to act."""
-        turns = [self.views[seat].turn for seat in self.seats]
-        everyone = np.ones(self.env.slots, np.bool_)
-        return np.stack([everyone if t is None else t for t in turns], axis=1)
+        return np.stack([_turn(self.views[seat]) for seat in self.seats], axis=1)
 
     def step(self, weights: Mapping[str, Arrays]) -> Moved:
         """Ask whoever is to act, and move every slot that has its answers."""
@@ -245,6 +243,11 @@ class Table:
                 )
 
 
+def _turn(view: SeatView) -> np.ndarray:
+    """Where a seat is to act; one that always is decides nothing where it only begins anew."""
+    return ~(view.terminated | view.truncated) if view.turn is None else view.turn
+
+
 class Moved:
     """What one step of a table did; arrays lead with (slots, seats)."""
 
@@ -254,6 +257,7 @@ class Moved:
     reward: np.ndarray
     terminated: np.ndarray
     truncated: np.ndarray
+    final: np.ndarray  # truncated, and what it saw last is shown
     reset: np.ndarray  # (slots,)
     earlier: np.ndarray  # reward of the episode before a seat's first turn
     acted: np.ndarray  # at any time in the episode
@@ -271,4 +275,6 @@ class Moved:
         self.reward = np.stack([view.reward for view in views], axis=1)
         self.terminated = np.stack([view.terminated for view in views], axis=1)
         self.truncated = np.stack([view.truncated for view in views], axis=1)
+        shown = [v.truncated if v.final is None else v.truncated & v.final for v in views]
+        self.final = np.stack(shown, axis=1)
         self.reset = views[0].reset

@@ -16,10 +16,11 @@ import numpy as np
 
 from rookery.actor.deciders import Deciders
 from rookery.actor.episodes import GameBook
+from rookery.actor.held import HeldSteps
 from rookery.actor.lineup import ROUND_STEPS as ROUND_STEPS
 from rookery.actor.lineup import Lineup
 from rookery.actor.loop import Admitted, Played
-from rookery.actor.packing import EDGE, STEP, Outcomes, Turns, pack
+from rookery.actor.packing import EDGE, FINAL, STEP, Outcomes, Turns, pack
 from rookery.actor.player_states import choose
 from rookery.actor.rollouts.compiled import load_tree, save_tree
 from rookery.actor.rollouts.compiled_players import CompiledPlayers
@@ -52,7 +53,7 @@ class CompiledTableRollout:
         self._deciders = Deciders()
         self.seats = tuple(env.spec.seats)
         self.steps = steps
-        self._blank, self.held = dict(blank), dict(blank)
+        self.held = HeldSteps(blank)
         self.book = GameBook(self.seats, slots, lineup.members)
         self._seed = seed
         self._carry: Any = None  # (state, seen, sitting, acted, unclaimed, states)
@@ -79,7 +80,7 @@ class CompiledTableRollout:
             *(jnp.zeros(shape, bool), jnp.zeros(shape, jnp.float32)),
             self._players.initial_states(*shape),
         )
-        self.held = dict(self._blank)
+        self.held.drop()
         self.book.clear(slice(None))
 
     def __call__(self, admitted: Admitted) -> Played:
@@ -96,7 +97,10 @@ class CompiledTableRollout:
         )
         rows, seen = jax.device_get((rows, self._carry[1]))
         self._count(rows, coming)
-        outcomes = Outcomes(rows["reward"], rows["ended"], np.zeros_like(rows["ended"]))
+        everyone = np.ones(len(self.seats), np.bool_)
+        flags = (rows[name][:, :, None] & everyone for name in ("terminated", "truncated"))
+        outcomes = Outcomes(rows["reward"], *flags)
+        self.held.go_on(admitted.version)
         number = admitted.version.number
         games, episodes = self.book.take()
         steps = {}
@@ -148,8 +152,10 @@ class CompiledTableRollout:
                 "log_prob": log_prob,
                 "earlier": earlier,
                 "reward": step.reward,
-                "ended": jnp.broadcast_to((step.terminated | step.truncated)[:, None], acted.shape),
+                "terminated": step.terminated,
+                "truncated": step.truncated & ~step.terminated,
                 "reset": step.reset,
+                "acted": acted,
                 "sitting": sitting,
                 "states": own,
             }
@@ -178,7 +184,7 @@ class CompiledTableRollout:
         self.lineup.began(coming[np.arange(self._coming) < begun[:, None]])
 
     def _turns(self, policy: str, rows: Any, seen: Any, number: int) -> Turns:
-        member, blank = self._players.number(policy), self._blank[policy]
+        member = self._players.number(policy)
         recorded = np.isin(np.arange(len(self.seats)), self._record.get(policy, ()))
         mine = (rows["who"] == member) | recorded[rows["seat"]]
         time, slot = np.nonzero(rows["playing"] & mine)
@@ -198,20 +204,52 @@ class CompiledTableRollout:
             player=self._kinds()[who],
             state={leaf: x[time, slot] for leaf, x in rows["states"][text].items()},
         )
-        sitting = np.asarray(self._carry[2])[np.arange(self.slots), seen.seat]
-        to_move = (sitting == member) | recorded[np.asarray(seen.seat)]
-        slot = np.flatnonzero(to_move & ~(seen.terminated | seen.truncated))
-        edges = replace(
-            blank.zeros(len(slot)),
-            kind=np.full(len(slot), EDGE, np.int8),
+        slot = np.flatnonzero(~(seen.terminated | seen.truncated))
+        seat = np.asarray(seen.seat)[slot]
+        mine = (np.asarray(self._carry[2])[slot, seat] == member) | recorded[seat]
+        slot, seat = slot[mine], seat[mine]
+        edges = self._shown(policy, EDGE, rows, seen, np.full(len(slot), self.steps), slot, seat)
+        time, slot = np.nonzero(rows["truncated"])
+        seat = self._seen_at(rows["seat"], seen.seat, time + 1, slot)
+        mine = (rows["sitting"][time, slot, seat] == member) | recorded[seat]
+        mine &= rows["acted"][time, slot, seat]
+        time, slot, seat = time[mine], slot[mine], seat[mine]
+        finals = self._shown(policy, FINAL, rows, seen, time + 1, slot, seat)
+        return Turns.join([self.held[policy], steps, edges, finals])
+
+    def _shown(
+        self,
+        policy: str,
+        kind: int,
+        rows: Any,
+        seen: Any,
+        moment: np.ndarray,
+        slot: np.ndarray,
+        seat: np.ndarray,
+    ) -> Turns:
+        """Turns that only show what the seat to move saw at these moments."""
+        mask = None
+        if seen.mask is not None:
+            mask = self._seen_at(rows["mask"], seen.mask, moment, slot)
+        return replace(
+            self.held.blank[policy].zeros(len(slot)),
+            kind=np.full(len(slot), kind, np.int8),
             slot=slot.astype(np.int32),
-            seat=np.asarray(seen.seat)[slot].astype(np.int32),
-            time=np.full(len(slot), self.steps, np.int32),
-            number=np.full(len(slot), number, np.int64),
-            mask=None if seen.mask is None else np.asarray(seen.mask)[slot],
-            observation={leaf: np.asarray(x)[slot] for leaf, x in seen.observation.items()},
+            seat=seat.astype(np.int32),
+            time=(moment - (kind == FINAL)).astype(np.int32),
+            mask=mask,
+            observation={
+                leaf: self._seen_at(x, seen.observation[leaf], moment, slot)
+                for leaf, x in rows["observation"].items()
+            },
         )
-        return Turns.join([self.held[policy], steps, edges])
+
+    def _seen_at(self, rows: Any, after: Any, moment: np.ndarray, slot: np.ndarray) -> np.ndarray:
+        """Rows of these moments; that after the last step is in `after`."""
+        found: np.ndarray = rows[np.minimum(moment, self.steps - 1), slot]
+        last = moment == self.steps
+        found[last] = np.asarray(after)[slot[last]]
+        return found
 
     def _kinds(self) -> np.ndarray:
         """By member: the number of its kind, as far as rows are kept of it."""
@@ -231,9 +269,7 @@ class CompiledTableRollout:
         state["key"] = np.asarray(jax.random.key_data(self._key))
         state |= prefixed(LINEUP, self.lineup.save()) | prefixed("book/", self.book.save())
         state |= self._deciders.save()
-        for policy, held in self.held.items():
-            state |= prefixed(f"held/{policy}/", held.arrays())
-        return state
+        return state | self.held.save()
 
     def restore(self, state: Arrays) -> None:
         self.lineup.restore(under(state, LINEUP))
@@ -244,5 +280,4 @@ class CompiledTableRollout:
         self._key = jax.random.wrap_key_data(jnp.asarray(state["key"]))
         self.book.restore(under(state, "book/"))
         self._deciders.restore(state)
-        for policy in self.held:
-            self.held[policy] = Turns.from_arrays(under(state, f"held/{policy}/"))
+        self.held.restore(state)

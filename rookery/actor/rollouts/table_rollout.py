@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rookery.actor.held import HeldSteps
 from rookery.actor.lineup import ROUND_STEPS
 from rookery.actor.loop import Admitted, Played
 from rookery.actor.packing import EDGE, FINAL, STEP, Outcomes, Turns, pack
@@ -30,14 +31,13 @@ class TableRollout:
     ) -> None:
         self.table, self.layouts = table, dict(layouts)
         self._steps = ROUND_STEPS if steps is None else steps
-        self._blank = dict(blank)
-        self.held: dict[str, Turns] = dict(blank)
+        self.held = HeldSteps(blank)
         deferred = any(member.deferred for member in table.lineup.members)
         self.can_save = table.env.spec.can_save and not deferred
 
     def restart(self, seed: int) -> None:
         self.table.restart(seed)
-        self.held = dict(self._blank)
+        self.held.drop()
 
     def close(self) -> None:
         self.table.close()
@@ -47,6 +47,7 @@ class TableRollout:
         table, number = self.table, admitted.version.number
         table.lineup.refresh(admitted, table.sitting)
         table.begin()
+        self.held.go_on(admitted.version)
         turns = {policy: [held] for policy, held in self.held.items()}
         moves: list[Moved] = []
         while not self._full(moves):
@@ -81,12 +82,12 @@ class TableRollout:
 
     def _turns(self, policy: str, moved: Moved, time: int, number: int) -> list[Turns]:
         found = [
-            _steps(self._blank[policy], decided, moved.earlier, time, number)
+            _steps(self.held.blank[policy], decided, moved.earlier, time, number)
             for decided in moved.decided.get(policy, ())
         ]
-        if moved.truncated.any():
+        if moved.final.any():
             mine = self.table.held_by(policy, moved.sitting)
-            found += self._shown(policy, FINAL, moved.truncated & moved.acted & mine, time, number)
+            found += self._shown(policy, FINAL, moved.final & moved.acted & mine, time, number)
         return found
 
     def _edges(self, policy: str, time: int, number: int) -> list[Turns]:
@@ -101,7 +102,7 @@ class TableRollout:
         if not len(rows):
             return []
         observation, mask = self.table.seen(rows)
-        blank = self._blank[policy].zeros(len(rows))
+        blank = self.held.blank[policy].zeros(len(rows))
         at = _placed(kind, rows, time, number)
         return [replace(blank, **at, observation=observation, mask=mask)]
 
@@ -115,8 +116,7 @@ class TableRollout:
             state["sitting"], state["acted"] = table.sitting.copy(), table.acted.copy()
             state["unclaimed"] = table.unclaimed.copy()
             state |= prefixed("states/", table.states.save()) | table.deciders.save()
-            for policy, held in self.held.items():
-                state |= prefixed(f"held/{policy}/", held.arrays())
+            state |= self.held.save()
         return state
 
     def restore(self, state: Arrays) -> None:
@@ -131,8 +131,7 @@ class TableRollout:
             table.unclaimed = np.array(state["unclaimed"])
             table.states.restore(under(state, "states/"))
             table.deciders.restore(state)
-            for policy in self.held:
-                self.held[policy] = Turns.from_arrays(under(state, f"held/{policy}/"))
+            self.held.restore(state)
 
 
 def _steps(blank: Turns, decided: Decided, earlier: np.ndarray, time: int, number: int) -> Turns:

@@ -121,6 +121,7 @@ class SteppedCompiled:
                 np.array(step.truncated, bool),
                 np.array(step.reset, bool),
                 (np.asarray(step.seat) == number) & ~self._ended if several else None,
+                np.asarray(step.seat) == number if several else None,
             )
             for number, seat in enumerate(self._seats)
         }
