@@ -20,7 +20,7 @@ from rookery.algorithms.train_state import (
     Update,
     init_state,
 )
-from rookery.algorithms.update import group_of_one, make_update
+from rookery.algorithms.update import group_of_one, if_finite, make_update
 from rookery.config.algorithm import AlgorithmConfig, live_hyperparameters
 from rookery.errors import DamagedCheckpoint
 from rookery.messages.fragment import Fragment
@@ -83,9 +83,11 @@ class Group:
     def make_update(self) -> Update:
         if self._encoder is None:
             (alone,) = self.members
-            return group_of_one(self._algorithms[alone.name].make_update(alone.network))
+            own = self._algorithms[alone.name].make_update(alone.network)
+            return if_finite(group_of_one(own))
         objectives = [self._algorithms[m.name].make_objective(m.network) for m in self.members]
-        return make_update(objectives, [member.trains_encoder for member in self.members])
+        trains_encoder = [member.trains_encoder for member in self.members]
+        return if_finite(make_update(objectives, trains_encoder))
 
     def played(self, fragments: Mapping[str, Sequence[Fragment]]) -> dict[str, Sequence[Fragment]]:
         """The fragments of each member that has something to learn from."""

@@ -82,6 +82,7 @@ class Impala(Algorithm):
             ends,
             flatten_steps,
             heads,
+            log_ratio,
             trained_rows,
             values,
         )
@@ -91,13 +92,13 @@ class Impala(Algorithm):
         config = self.config
         act = network.distribution
 
-        def targets_of(steps: Steps, value_t: Any, log_ratio: Any, hyper: Hyper) -> Targets:
+        def targets_of(steps: Steps, value_t: Any, ratio: Any, hyper: Hyper) -> Targets:
             return vtrace(
                 steps.reward,
                 steps.terminated,
                 steps.truncated,
                 value_t,
-                log_ratio,
+                ratio,
                 hyper["gamma"],
                 hyper["trace_lambda"],
                 hyper["rho_clip"],
@@ -125,10 +126,10 @@ class Impala(Algorithm):
             known = trained_rows(mini)
             weight = known.astype(jnp.float32)
             log_prob = act.log_prob(jnp, theta, extra, mask, action).reshape(steps, lanes)
-            live_log_ratio = jnp.where(known, log_prob - mini.log_prob, 0.0)
-            log_ratio = jax.lax.stop_gradient(live_log_ratio)
-            ratio = jnp.exp(log_ratio)
-            targets = targets_of(mini, value_t, log_ratio, hyper)
+            live_log_ratio = log_ratio(log_prob, mini.log_prob, known)
+            fixed_log_ratio = jax.lax.stop_gradient(live_log_ratio)
+            ratio = jnp.exp(fixed_log_ratio)
+            targets = targets_of(mini, value_t, fixed_log_ratio, hyper)
             advantage = targets.advantage / scale
             if config.normalize_advantages:
                 advantage = masked_normalize(targets.advantage, weight)
@@ -150,7 +151,7 @@ class Impala(Algorithm):
                 "policy_loss": policy_loss,
                 "value_loss": value_loss,
                 "entropy": entropy,
-                "kl": masked_mean(ratio - 1 - log_ratio, weight),
+                "kl": masked_mean(ratio - 1 - fixed_log_ratio, weight),
                 "clip_fraction": masked_mean(cut_off, weight),
                 "ratio_error": jnp.max(jnp.abs(ratio - 1) * weight),
             }

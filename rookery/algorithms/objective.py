@@ -53,6 +53,14 @@ def trained_rows(steps: Steps) -> Any:
     return steps.valid & ~jnp.isnan(steps.log_prob)
 
 
+def log_ratio(log_prob: Any, behaviour: Any, known: Any) -> Any:
+    """How much likelier an action has become, as a logarithm; 0 where that is not known.
+
+    Within bounds whose exponential float32 can multiply with and divide by.
+    """
+    return jnp.where(known, jnp.clip(log_prob - behaviour, -20.0, 20.0), 0.0)
+
+
 def ends(steps: Steps) -> Any:
     """(T, B) bool: where a trajectory is cut off, to be bootstrapped from the next row's value.
 

@@ -85,6 +85,7 @@ class PPO(Algorithm):
             Prepared,
             ends,
             flatten_steps,
+            log_ratio,
             trained_rows,
             values,
         )
@@ -136,8 +137,8 @@ class PPO(Algorithm):
             theta, extra = network.policy(jnp, params, features), params.get("log_std")
             weight, advantage = mini["weight"], mini["advantage"]
             log_prob = act.log_prob(jnp, theta, extra, mini["mask"], mini["action"])
-            log_ratio = jnp.where(weight > 0, log_prob - mini["log_prob"], 0.0)
-            ratio = jnp.exp(log_ratio)
+            moved = log_ratio(log_prob, mini["log_prob"], weight > 0)
+            ratio = jnp.exp(moved)
             if config.normalize_advantages:
                 advantage = masked_normalize(advantage, weight)
             clipped = jnp.clip(ratio, 1 - hyper["clip"], 1 + hyper["clip"])
@@ -155,7 +156,7 @@ class PPO(Algorithm):
                 "policy_loss": policy_loss,
                 "value_loss": value_loss,
                 "entropy": entropy,
-                "kl": masked_mean(ratio - 1 - log_ratio, weight),
+                "kl": masked_mean(ratio - 1 - moved, weight),
                 "clip_fraction": masked_mean(outside, weight),
                 "ratio_error": jnp.max(jnp.abs(ratio - 1) * weight),
             }

@@ -60,6 +60,25 @@ def group_of_one(update: PolicyUpdate) -> Update:
     return together
 
 
+def if_finite(update: Update) -> Update:
+    """The update, but that it changes nothing where something would not be finite any more.
+
+    It is asked on the device, so that no such weights are ever seen by anyone: the metric `skipped`
+    is 1 where it was so.
+    """
+
+    def guarded(
+        state: GroupState, batches: tuple[Batch, ...], hypers: tuple[Hyper, ...]
+    ) -> tuple[GroupState, tuple[Metrics, ...]]:
+        new, metrics = update(state, batches, hypers)
+        leaves = [leaf for leaf in jax.tree.leaves(new) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+        finite = functools.reduce(operator.and_, [jnp.isfinite(leaf).all() for leaf in leaves])
+        skipped = 1.0 - finite.astype(jnp.float32)
+        return _where(finite, new, state), tuple({**each, "skipped": skipped} for each in metrics)
+
+    return guarded
+
+
 def make_update(objectives: Sequence[Objective], trains_encoder: Sequence[bool] = ()) -> Update:
     """The update of these policies; `trains_encoder` is given, one each, if they have an encoder.
 

@@ -9,7 +9,14 @@ from rookery.control.home import Home
 from rookery.control.models import Diagnosis
 from rookery.control.queries import STALE_S, newest_training, status_now
 from rookery.control.run_state import RunState, WorkerState
-from rookery.messages import JOINED_FROM, METRICS_ACTORS, ActorMetrics, TrainingMetrics, decode_json
+from rookery.messages import (
+    DIVERGED,
+    JOINED_FROM,
+    METRICS_ACTORS,
+    ActorMetrics,
+    TrainingMetrics,
+    decode_json,
+)
 
 
 def why(home: Home, state: RunState) -> Diagnosis:
@@ -50,7 +57,7 @@ def _diagnose(
     worst = max(troubled, key=lambda w: (w.failed_for_good, w.deaths), default=None)
     words = worst.last_detail if worst else ""
     if status == "failed":
-        name = f"{worst.kind}-{worst.index}" if worst else None
+        name = f"{worst.kind}-{worst.index}" if worst else "learner"  # who alone says so itself
         return name, f"{run} failed: {state.reason}", words
     if status == "interrupted":
         return (
@@ -88,6 +95,8 @@ def _diagnose(
     last = f"; last error, recovered: {worst.last_error}" if worst else ""
     damaged = metrics.ledger.damaged
     skipped = f"; {damaged_text(damaged)}" if damaged else ""
+    diverged = metrics.ledger.dropped.get(DIVERGED, 0)
+    skipped += f"; {diverged_text(diverged)}" if diverged else ""
     return None, f"nothing is stuck: {run} trains at {rate}{last}{skipped}", ""
 
 
@@ -99,6 +108,13 @@ def _is_wanted(state: RunState, worker: WorkerState) -> bool:
         joined = worker.index >= JOINED_FROM
         return worker.running if joined else worker.index < state.actors_wanted
     return True
+
+
+def diverged_text(steps: int) -> str:
+    return (
+        f"updates that were not finite were skipped, and {steps:,} steps with them: check the "
+        "environment's rewards, or lower algorithm.learning_rate"
+    )
 
 
 def damaged_text(count: int) -> str:

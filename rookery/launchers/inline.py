@@ -15,7 +15,7 @@ from rookery.checkpoints.checkpoint import sub_arrays
 from rookery.launchers import Launch, Launcher, Observed, WorkerSpec
 from rookery.launchers.local import LocalLauncher
 from rookery.learner.build import Learner, build_learner
-from rookery.learner.main import apply_orders, record_checkpoint
+from rookery.learner.main import record_checkpoint, take_note
 from rookery.messages import ActorId, RunEnded
 from rookery.messages.frame import Arrays
 from rookery.worker import WorkerId
@@ -100,8 +100,7 @@ def _turns(context: RunContext, worker: WorkerId, stopped: Callable[[], bool]) -
         while ended is None and not stopping:
             if next(actor.loop) is None:
                 updated = next(learner.loop)
-                bookkeeper.note(updated)
-                apply_orders(context, learner)
+                take_note(context, learner, updated)
                 if updated is None:  # paused, or nobody here can go on
                     stopping = stopped()
                     time.sleep(IDLE_NAP_S)

@@ -21,7 +21,6 @@ from rookery.checkpoints.store import CheckpointStore
 from rookery.config.algorithm import live_hyperparameters
 from rookery.config.live import effective
 from rookery.config.models import RunConfig
-from rookery.errors import RookeryError
 from rookery.learner.inbox import NO_ORDERS, Inbox
 from rookery.learner.league import LearnerLeague
 from rookery.learner.loop import Updated
@@ -38,6 +37,7 @@ from rookery.messages import (
     LedgerSummary,
     RunEnded,
     TrainingHeld,
+    UpdateSkipped,
     encode_json,
 )
 from rookery.messages.frame import Arrays
@@ -45,6 +45,7 @@ from rookery.messages.frame import Arrays
 if TYPE_CHECKING:
     from rookery.learner.trainer import Trainer
 
+_GIVE_UP_AFTER = 3  # updates in a row that were not finite: the weights do not get better of it
 _ALL_TOLD = 4  # updates at the beginning: a run of a moment has a curve too
 _KEPT_TRAINING_METRICS = 100_000  # records; some 60 MB
 _KEPT_ACTOR_METRICS = 2_000
@@ -72,6 +73,8 @@ class Bookkeeper:
         self._delivery_bytes = delivery_bytes
         self._saved_at = deque([(0, inbox.position)], config.checkpoint.keep)
         self._saved_name = ""
+        self._skipped = self._skipped_in_a_row = 0  # updates of this life
+        self._diverged = ""  # why it is given up
         told = {} if resumed is None else resumed.manifest.hyperparameters
         self._applied = msgspec.structs.replace(NO_ORDERS, hyperparameters=told)
         self._untold: list[Event] = []
@@ -84,16 +87,46 @@ class Bookkeeper:
         by_time = self.report.train_s / (60 * stop.minutes) if stop.minutes else 0.0
         return max(by_steps, by_time)
 
-    def note(self, updated: Updated | None) -> None:
+    def note(self, updated: Updated | None) -> list[Event]:
         """Take in what the loop did; publishes metrics when they are due."""
+        events: list[Event] = []
         if updated is not None:
-            _check_finite(updated)
+            events = self._note_skipped(updated)
             self.report.note(updated)
         now = time.monotonic()
         begins = updated is not None and updated.number <= _ALL_TOLD
         if begins or now >= self._metrics_due:
             self._metrics_due = now + min(1.0, max(0.25, self.report.train_s / 2000))
             self.publish_metrics()
+        return events
+
+    def _note_skipped(self, updated: Updated) -> list[Event]:
+        """An update that was not finite left the weights as they were; many in a row are the end.
+
+        The log hears of the first, the second, the fourth and so on: it is no place for thousands.
+        """
+        if not updated.skipped:
+            self._skipped_in_a_row = 0
+            return []
+        self._skipped += 1
+        self._skipped_in_a_row += 1
+        why = _not_finite(updated)
+        if self._skipped_in_a_row == _GIVE_UP_AFTER:
+            self._diverged = (
+                f"{why}, the {_GIVE_UP_AFTER}rd in a row: training diverged; lower "
+                "algorithm.learning_rate, or check the environment's rewards"
+            )
+        if self._skipped & (self._skipped - 1):
+            return []
+        return [
+            UpdateSkipped(
+                run=self.report.run,
+                update=updated.number,
+                env_steps=self.inbox.ledger.trained,
+                why=why,
+                count=self._skipped,
+            )
+        ]
 
     def apply_orders(self) -> list[Event]:
         """Do what the newest orders say; returns what came of it."""
@@ -143,6 +176,8 @@ class Bookkeeper:
     def ended(self) -> RunEnded | None:
         """Whether the run's target or limit is reached."""
         stop, run = self._config.stop, self.report.run
+        if self._diverged:
+            return RunEnded(run=run, status="failed", reason=self._diverged)
         mean = self.report.mean_return
         target = stop.until_return
         if target is not None and self.report.window_full and mean is not None and mean >= target:
@@ -259,11 +294,8 @@ class Bookkeeper:
         )
 
 
-def _check_finite(updated: Updated) -> None:
-    for policy, values in updated.values.items():
-        for name, value in values.items():
-            if not math.isfinite(value):
-                raise RookeryError(
-                    f"update {updated.number} of policy {policy} gave {name} = {value}: training "
-                    "diverged; lower algorithm.learning_rate, or check the environment's rewards"
-                )
+def _not_finite(updated: Updated) -> str:
+    policy = updated.skipped[0]
+    values = updated.values[policy].items()
+    named = (f"{name} = {value}" for name, value in values if not math.isfinite(value))
+    return f"update {updated.number} of policy {policy} gave {next(named, 'no finite weights')}"

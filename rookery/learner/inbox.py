@@ -20,6 +20,7 @@ from rookery.learner.lateness import Lateness
 from rookery.learner.ledger import DAMAGED, Ledger
 from rookery.learner.walk_ins import LATE, OTHERS, WalkIns, oldest, younger
 from rookery.messages import (
+    DIVERGED,
     EXPERIENCES,
     ActorJoined,
     ActorLeft,
@@ -209,8 +210,8 @@ class Inbox:
     def lag(self, delivery: Delivery, now: int) -> int:
         return now - self.branch.number_on_branch(delivery.version)
 
-    def settle(self, deliveries: Sequence[Delivery]) -> None:
-        """These were trained: the first that were handed out."""
+    def settle(self, deliveries: Sequence[Delivery], skipped: Sequence[str] = ()) -> None:
+        """These were trained, the first that were handed out; not those of `skipped` policies."""
         del self.training[: len(deliveries)]
         for delivery in deliveries:
             for fragment in delivery.fragments:
@@ -219,9 +220,14 @@ class Inbox:
                     continue  # of a policy that it did not bring
                 valid = np.count_nonzero(steps.valid)
                 used = np.count_nonzero(self._walk_ins.used(fragment))
-                self.ledger.train(header.actor, header.sequence, int(used))
+                trained = 0 if header.policy in skipped else used
+                self.ledger.train(header.actor, header.sequence, int(trained))
                 overdue = LATE if delivery.walk_in else HELD
-                for count, reason in ((header.steps - valid, overdue), (valid - used, OTHERS)):
+                for count, reason in (
+                    (header.steps - valid, overdue),
+                    (valid - used, OTHERS),
+                    (used - trained, DIVERGED),
+                ):
                     if count:
                         self.ledger.drop_some(int(count), reason, header.actor)
 

@@ -8,7 +8,7 @@ Checkpoints, metrics and the decision to stop consume the stream of updates.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,11 @@ class Updated:
     @property
     def fragments(self) -> list[Fragment]:
         return [fragment for delivery in self.deliveries for fragment in delivery.fragments]
+
+    @property
+    def skipped(self) -> list[str]:
+        """Policies that it left as they were."""
+        return skipped(self.values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +79,17 @@ def learn(
             continue
         first = begun.popleft()
         values = trainer.finish(first.running)
-        inbox.settle(first.deliveries)
+        inbox.settle(first.deliveries, skipped(values))
         arrays = trainer.acting_arrays()
         number = transport.number + 1
         news = league.note(first.deliveries, number, arrays) if league is not None else None
         transport.publish(arrays, news)
         yield Updated(transport.number, first.deliveries, first.lags, values)
+
+
+def skipped(values: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Policies whose next weights would not have been finite."""
+    return [policy for policy, found in values.items() if found.get("skipped")]
 
 
 def by_policy(deliveries: Sequence[Delivery]) -> dict[str, list[Fragment]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from rookery.learner.build import Learner, build_learner
+from rookery.learner.loop import Updated
 from rookery.messages import RunEnded
 from rookery.messages.frame import Arrays
 from rookery.worker import WorkerId
@@ -19,8 +20,7 @@ def train(context: RunContext, worker: WorkerId, stop: Callable[[], bool]) -> in
     learner = build_learner(context, worker.incarnation, WAIT_S, stop)
     ended: RunEnded | None = None
     for updated in learner.loop:
-        learner.bookkeeper.note(updated)
-        apply_orders(context, learner)
+        take_note(context, learner, updated)
         if updated is not None:
             ended = learner.bookkeeper.ended()
             if ended is not None:
@@ -33,8 +33,9 @@ def train(context: RunContext, worker: WorkerId, stop: Callable[[], bool]) -> in
     return 0
 
 
-def apply_orders(context: RunContext, learner: Learner) -> None:
-    events = learner.bookkeeper.apply_orders()
+def take_note(context: RunContext, learner: Learner, updated: Updated | None) -> None:
+    """Of what the loop did, and of what was ordered meanwhile."""
+    events = [*learner.bookkeeper.note(updated), *learner.bookkeeper.apply_orders()]
     if events:
         context.record(*events)
 

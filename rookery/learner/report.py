@@ -30,11 +30,12 @@ class Window(msgspec.Struct):
     count: int = 0
     trained: int = 0  # agent steps
 
-    def note(self, fragment: Fragment) -> None:
-        found = fragment.header.episodes
-        self.episodes = [*self.episodes, *found][-WINDOW_EPISODES:]
-        self.count += len(found)
-        self.trained += int(np.count_nonzero(fragment.steps.valid))
+    def note(self, fragment: Fragment, trained: bool = True) -> None:
+        ended = fragment.header.episodes
+        told = [e for e in ended if math.isfinite(e.total_reward)]  # a checkpoint's JSON has no NaN
+        self.episodes = [*self.episodes, *told][-WINDOW_EPISODES:]
+        self.count += len(ended)
+        self.trained += int(np.count_nonzero(fragment.steps.valid)) if trained else 0
 
     @property
     def mean_return(self) -> float | None:
@@ -111,7 +112,8 @@ class Report:
         now = time.monotonic()
         steps = sum(fragment.header.steps for fragment in updated.fragments)
         for fragment in updated.fragments:
-            self.windows[fragment.header.policy].note(fragment)
+            policy = fragment.header.policy
+            self.windows[policy].note(fragment, policy not in updated.skipped)
         if self._steady_since is None:
             self._steady_since = now
         else:

@@ -57,6 +57,7 @@ from rookery.messages.events import (
     RunEnded,
     RunOwned,
     TrainingHeld,
+    UpdateSkipped,
     WorkerExited,
     WorkerFailed,
     WorkerStarted,
@@ -95,6 +96,7 @@ from rookery.messages.json_records import (
     encode_json,
 )
 from rookery.messages.metrics import (
+    DIVERGED,
     ActorMetrics,
     LeagueMetrics,
     LedgerSummary,
@@ -152,6 +154,7 @@ __all__ = [
     "LearnerClaimed",
     "LearnerOrders",
     "LedgerSummary",
+    "DIVERGED",
     "MAX_JSON_BYTES",
     "METRICS_ACTORS",
     "METRICS_TRAINING",
@@ -178,6 +181,7 @@ __all__ = [
     "StartRun",
     "StopRun",
     "TrainingHeld",
+    "UpdateSkipped",
     "TrainingMetrics",
     "WeightsVersion",
     "WorkerExited",

@@ -86,6 +86,15 @@ class HyperparametersChanged(_Event, frozen=True, kw_only=True, tag="hyperparame
     values: dict[str, float]
 
 
+class UpdateSkipped(_Event, frozen=True, kw_only=True, tag="update_skipped"):
+    """An update would have made weights that are not finite: they stayed as they were."""
+
+    update: int
+    env_steps: int
+    why: str
+    count: int  # how many the learner has skipped since it began
+
+
 class TrainingHeld(_Event, frozen=True, kw_only=True, tag="training_held"):
     """The learner paused, or went on."""
 
@@ -137,6 +146,7 @@ Event = (
     | CheckpointDamaged
     | HyperparametersChanged
     | TrainingHeld
+    | UpdateSkipped
     | JobStarted
     | JobDone
     | MatchPlayed

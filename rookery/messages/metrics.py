@@ -6,6 +6,8 @@ import msgspec
 
 from rookery.messages.json_records import JsonRecord
 
+DIVERGED = "diverged"  # why steps were dropped: their update was skipped, as it was not finite
+
 
 class LedgerSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The learner's count of agent steps, as of `position` in `experiences`."""

@@ -86,6 +86,10 @@ def same(left: Any, right: Any) -> bool:
     return all(np.array_equal(a, b, equal_nan=True) for a, b in pairs)
 
 
+def _under(prefix: str, saved: Arrays) -> Arrays:
+    return {name: array for name, array in saved.items() if name.startswith(prefix)}
+
+
 class AlgorithmSuite:
     """The contract of `rookery.algorithms.Algorithm`."""
 
@@ -226,6 +230,21 @@ class AlgorithmSuite:
         empty.steps.valid[:] = False
         assert trainer.update({"main": [empty]}, 0.0) == {}
         assert same(self.saved(trainer), before)
+
+    def test_a_reward_that_is_no_number_changes_nothing(
+        self, trainer: Trainer, rng: np.random.Generator
+    ) -> None:
+        self.learn(trainer, rng)
+        before = self.saved(trainer)
+        poisoned = play(trainer.acting_arrays()["main"], rng)
+        poisoned.steps.reward[poisoned.steps.valid] = np.nan
+        assert trainer.update({"main": [poisoned]}, 0.0)["main"]["skipped"] == 1.0
+        after = self.saved(trainer)
+        for name in ("params", "optimizer", "stats", "extra"):
+            prefix = f"main/{name}/"
+            assert same(*(_under(prefix, saved) for saved in (before, after)))
+        assert self.learn(trainer, rng)["skipped"] == 0.0
+        assert not same(self.saved(trainer), after)
 
     def test_a_restored_state_goes_on_bit_for_bit(
         self, config: AlgorithmConfig, trainer: Trainer, rng: np.random.Generator

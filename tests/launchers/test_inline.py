@@ -5,47 +5,84 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rookery.actor.transport import ActorTransport
+from rookery.checkpoints.checkpoint import Checkpoint, newest_checkpoint
+from rookery.checkpoints.store import open_store
 from rookery.config.reading import build
 from rookery.control.context import open_context
 from rookery.control.create import create_run
 from rookery.control.home import Home
+from rookery.envs.registry import register
 from rookery.launchers.inline import take_turns
-from rookery.messages import RunEnded
+from rookery.learner.manifest import LearnerManifest
+from rookery.learner.manifest import pending_fragments as pending
+from rookery.messages import Event, RunEnded, UpdateSkipped
+from rookery.testing.envs import CountingEnv
 from rookery.worker import WorkerId
 
 TEACHER: dict[str, Any] = {"policies": {"teacher": {}, "main": {}}, "train": ["main"]}
 MOST_TURNS = 500
 
 
-def turns(home: Home, asked_after: int = MOST_TURNS, **values: Any) -> tuple[int, list[int], str]:
-    """How many turns a small run took, its exit codes, and what it said at the end."""
+class Poisoned(CountingEnv):
+    """Pays no number in the games that `poison` names, counted over all slots."""
+
+    poison: frozenset[int] = frozenset()
+    begun = 0
+
+    def reset(self, **options: Any) -> Any:
+        self.game, Poisoned.begun = Poisoned.begun, Poisoned.begun + 1
+        return super().reset(**options)
+
+    def step(self, action: np.int64) -> Any:
+        seen, reward, *rest = super().step(action)
+        return seen, np.nan if self.game in self.poison else reward, *rest
+
+
+register("test-poisoned", Poisoned)
+
+
+def turns(
+    home: Home, asked_after: int = MOST_TURNS, game: str = "pettingzoo:tictactoe_v3", **values: Any
+) -> tuple[int, list[int], list[Event]]:
+    """How many turns a small run took, its exit codes, and what it told."""
     actors = {"envs_per_actor": 4, "rollout_steps": 16}
-    game = {"environment": {"id": "pettingzoo:tictactoe_v3"}, "launcher": "inline"}
-    config = build({**game, "actors": actors, "stop": {"steps": 400}}, values)
+    small = {"environment": {"id": game}, "launcher": "inline", "actors": actors}
+    config = build({**small, "stop": {"steps": 400}}, values)
     context = open_context(home, create_run(home, config))
-    said: list[str] = []
-    object.__setattr__(
-        context, "record", lambda *events: said.extend(e.reason for e in events if _ends(e))
-    )
+    said: list[Event] = []
+    object.__setattr__(context, "record", lambda *events: said.extend(events))
     codes: list[int | None] = []
     for code in take_turns(context, WorkerId("inline", 0, 1), lambda: len(codes) >= asked_after):
         codes.append(code)
         assert len(codes) < MOST_TURNS, "it hangs"
-    return len(codes), [code for code in codes if code is not None], "; ".join(said)
+    return len(codes), [code for code in codes if code is not None], said
 
 
-def _ends(event: object) -> bool:
-    return isinstance(event, RunEnded)
+def ending(said: list[Event]) -> RunEnded:
+    (found,) = (event for event in said if isinstance(event, RunEnded))
+    return found
+
+
+def skips(said: list[Event]) -> list[tuple[int, int]]:
+    return [(e.update, e.count) for e in said if isinstance(e, UpdateSkipped)]
+
+
+def last_checkpoint(home: Home) -> Checkpoint[LearnerManifest]:
+    (run,) = home.states()
+    found = newest_checkpoint(open_store(home.files(run).checkpoints), LearnerManifest)
+    assert found is not None
+    return found
 
 
 def test_a_policy_that_does_not_learn_may_be_listed_first_and_have_a_league(tmp_path: Path) -> None:
     either = {"draw": [{"player": "teacher", "weight": 1}, {"league": "teacher", "weight": 1}]}
     seats = {"player_1": "main", "player_2": either}
     _, codes, said = turns(Home(tmp_path), **TEACHER, seats=seats)
-    assert codes == [0] and "steps done" in said
+    assert codes == [0] and ending(said).status == "finished"
 
 
 def test_a_run_in_which_nobody_can_go_on_stops_when_it_is_asked(
@@ -53,4 +90,29 @@ def test_a_run_in_which_nobody_can_go_on_stops_when_it_is_asked(
 ) -> None:
     monkeypatch.setattr(ActorTransport, "admit", lambda self: self._read(0.0))  # joins, no more
     played, codes, said = turns(Home(tmp_path), asked_after=5)
-    assert played < 20 and codes == [0] and "asked to stop" in said
+    assert played < 20 and codes == [0] and ending(said).status == "stopped"
+
+
+@pytest.mark.parametrize("poison", [{30, 31, 70}, set(range(30, 10**6))], ids=["some", "all"])
+def test_an_update_that_is_not_finite_is_skipped_and_several_in_a_row_are_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, poison: set[int]
+) -> None:
+    monkeypatch.setattr(Poisoned, "poison", frozenset(poison))
+    monkeypatch.setattr(Poisoned, "begun", 0)
+    home, often = Home(tmp_path), {"every_updates": 10**6}
+    _, codes, said = turns(home, game="test-poisoned", checkpoint=often)
+    checkpoint = last_checkpoint(home)
+    assert codes == [0]
+    for name, array in checkpoint.arrays.items():
+        if name.startswith("main/"):
+            assert np.isfinite(array).all(), name
+    ledger, end = checkpoint.manifest.ledger, ending(said)
+    assert ledger.dropped["diverged"] > 0
+    produced = sum(ledger.seen.values()) - sum(f.header.steps for _, f in pending(checkpoint))
+    assert produced == ledger.trained + sum(ledger.dropped.values())
+    if len(poison) == 3:
+        assert end.status == "finished" and len(skips(said)) == 2
+    else:
+        assert end.status == "failed" and end.reason.startswith("update ")
+        assert "the 3rd in a row: training diverged; lower" in end.reason
+        assert end.updates == checkpoint.manifest.number == skips(said)[0][0] + 2

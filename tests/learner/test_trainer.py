@@ -114,6 +114,33 @@ def encoder_gradient(trainer: Trainer, fragments: dict[str, list[Fragment]]) -> 
     return np.asarray(trainer.save()["encoder:eye/optimizer/mean"]) / np.float32(0.1)
 
 
+# --- what is not finite --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("behaviour", [89.0, -91.0])
+def test_an_action_that_has_become_far_less_or_far_more_likely_can_be_trained_on(
+    behaviour: float,
+) -> None:
+    """exp(-90) is 0 and exp(90) is infinite in float32."""
+    trainer = beginning(policy("a", ImpalaConfig(clip=0.2, max_grad_norm=1e9)))
+    played = fragment(0)
+    played.steps.log_prob[2, 1] = behaviour
+    before = trainer.acting_arrays()["a"]
+    values = trainer.update({"a": [played]}, 0.0)["a"]
+    assert values["skipped"] == 0 and all(np.isfinite(value) for value in values.values())
+    assert not same(trainer.acting_arrays()["a"], before)
+
+
+def test_an_encoder_stays_as_it_is_if_what_one_of_its_policies_learns_is_not_finite() -> None:
+    trainer = pair(**EYE)
+    before = trainer.acting_arrays()
+    played = {"a": [fragment(0)], "b": [fragment(1)]}
+    played["b"][0].steps.reward[0, 0] = np.nan
+    values = trainer.update(played, 0.0)
+    assert [values[name]["skipped"] for name in "ab"] == [1.0, 1.0]
+    assert all(same(trainer.acting_arrays()[name], before[name]) for name in "ab")
+
+
 # --- a shared encoder ----------------------------------------------------------------------------
 
 

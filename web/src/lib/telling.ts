@@ -33,6 +33,8 @@ export function tellEvent(entry: LogEntry): string {
       return `checkpoint ${data.name} is damaged: ${data.why}`;
     case 'hyperparameters_changed':
       return `${values(data.values)} from update ${whole(Number(data.update))} on`;
+    case 'update_skipped':
+      return `${data.why}: skipped, the weights stay as they were`;
     case 'training_held':
       return `${data.held ? 'paused' : 'went on'} at update ${whole(Number(data.update))}`;
     case 'job_started':
