@@ -24,6 +24,7 @@ from rookery.algorithms.policies import grouped
 from rookery.checkpoints.policies import FindRun, RunFiles, frozen_weights, load_snapshot
 from rookery.checkpoints.store import open_store
 from rookery.config.models import RunConfig
+from rookery.envs.changes import check_unchanged
 from rookery.messages import ActorId, SeatsChanged
 from rookery.messages.fragment import Fragment
 from rookery.players.factory import PlayerFactory, close_members, compilable
@@ -106,12 +107,14 @@ def _solo_rollout(context: RunContext, actor: ActorId, busy: Callable[[str], Non
         from rookery.envs.registry import make_compiled
 
         env = make_compiled(environment.id, environment.kwargs)
+        check_unchanged(context.spec, env.spec)
         return CompiledRollout(env, player, seat, *sizes, seed)
     from rookery.actor.rollouts.stepped import SteppedRollout
     from rookery.envs.registry import make
 
     busy("making the environment")
     stepped = make(environment.id, config.actors.envs_per_actor, environment.kwargs)
+    check_unchanged(context.spec, stepped.spec)
     rng = seeds.generator(config.seed, "actor", *actor)
     return SteppedRollout(stepped, player, seat, config.actors.rollout_steps, rng, seed, busy)
 
@@ -233,6 +236,7 @@ def _tables(
 
         steps = env_steps(found) if found else ROUND_STEPS
         env = make_compiled(environment.id, environment.kwargs)
+        check_unchanged(seating.spec, env.spec)
         return CompiledTableRollout(env, lineup, found, blank, steps, slots, seed)
     from rookery.actor.rollouts.table import Table
     from rookery.actor.rollouts.table_rollout import TableRollout
@@ -240,6 +244,7 @@ def _tables(
 
     busy("making the environment")
     stepped = make(environment.id, slots, environment.kwargs)
+    check_unchanged(seating.spec, stepped.spec)
     rng = seeds.generator(config.seed, "actor", *actor, *([part] if part else []))
     table = Table(stepped, lineup, rng, seed, busy, f"{actor}.{part}")
     limit = env_steps(found) if found else None

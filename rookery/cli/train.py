@@ -82,6 +82,7 @@ def resume(arguments: argparse.Namespace, began: float) -> int:
     if home.is_owned(run):
         return steer(arguments, began)
     _check_checkpoints(home, run)
+    _check_environment(home, run)
     return _carry(home, run, arguments.json, began)
 
 
@@ -98,6 +99,12 @@ def _check_checkpoints(home: Home, run: str) -> None:
         raise InputError(f"run {run} cannot be resumed: {error}") from None
     for why in damaged:
         print(f"rookery: {why}; going on from the one before", file=sys.stderr)
+
+
+def _check_environment(home: Home, run: str) -> None:
+    from rookery.control.check import check_environment
+
+    check_environment(home.files(run))
 
 
 def replay(arguments: argparse.Namespace, began: float) -> int:

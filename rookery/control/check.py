@@ -18,9 +18,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rookery.actor.build import check_players
+from rookery.checkpoints.policies import RunFiles
 from rookery.config.models import RunConfig
 from rookery.config.reading import validate
 from rookery.control.home import Home
+from rookery.envs.changes import check_unchanged
 from rookery.envs.registry import check_importable, describe
 from rookery.errors import InputError, RookeryError
 from rookery.players.seat_map import SeatFunction, Seating, reseated
@@ -43,6 +45,14 @@ def check_config(
     spec = describe(config.environment.id, config.environment.kwargs)
     check_players(config, Seating.of(config, spec, seat_function), home.find_files)
     return spec
+
+
+def check_environment(files: RunFiles) -> None:
+    """Raise where a run's environment is not what it was when the run began."""
+    if not files.config.replay.run:
+        prepare_xla(files.config.learner.threads)  # a JAX-native environment imports JAX
+        named = files.config.environment
+        check_unchanged(files.spec, describe(named.id, named.kwargs))
 
 
 def check_seats(
