@@ -21,7 +21,7 @@ class Progress:
         self._began = time.monotonic()
         self._due = 0.0
         self._interval = 1.0
-        self._last_line = ""
+        self._last_line = self._device = ""
 
     def __enter__(self) -> Progress:
         self._say(
@@ -44,6 +44,7 @@ class Progress:
     def __call__(
         self, state: RunState, metrics: TrainingMetrics | None, trouble: str | None = None
     ) -> None:
+        self._tell_device(metrics)
         line = f"waiting: {trouble}" if trouble else self.line(state, metrics)
         if self._live is not None:
             self._live.update(line)
@@ -56,6 +57,14 @@ class Progress:
             self._interval = min(PIPED_INTERVAL_S, self._interval * 1.5)
             self._last_line = line
             self._say(line)
+
+    def _tell_device(self, metrics: TrainingMetrics | None) -> None:
+        """Once: what JAX chose, which only the learner knows."""
+        if metrics is None or metrics.device in ("", self._device):
+            return
+        self._device = metrics.device
+        text = f"the learner computes on {metrics.device}"
+        self._say(text) if self._live is None else self._live.console.print(text)
 
     def line(self, state: RunState, metrics: TrainingMetrics | None) -> str:
         alive = sum(w.running for w in state.workers.values() if w.kind != "learner")

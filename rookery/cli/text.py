@@ -95,6 +95,8 @@ def show_text(found: dict[str, Any]) -> str:
         + ("" if balance_["exact"] else "   DOES NOT ADD UP"),
         f"  weights    {found['weights_version'] or '-'}",
     ]
+    if found.get("device"):
+        lines.append(f"  learner    computes on {found['device']}")
     if found["damaged"]:
         lines.append(f"  damaged    {damaged_text(found['damaged'])}")
     for name, policy in found["policies"].items():

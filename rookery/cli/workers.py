@@ -101,7 +101,7 @@ def _unused(taken: Collection[int]) -> int:
 
 def wait_for_work(threads: int) -> int:
     """A learner on standby: import what it needs, then do what standard input says."""
-    prepare_xla(threads)
+    prepare_xla(threads, "auto")  # its run may say otherwise, before anything is computed
     import rookery.learner.trainer  # noqa: F401 imports JAX
 
     line = b""

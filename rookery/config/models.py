@@ -98,6 +98,9 @@ class LearnerConfig(Part):
     threads: int = Field(
         default=1, ge=1, le=256, description="of XLA; one is fastest for small networks"
     )
+    device: Literal["auto", "cpu", "gpu"] = Field(
+        default="auto", description="what updates are computed on; auto: what JAX finds first"
+    )
 
     @model_validator(mode="after")
     def _leaves_room(self) -> LearnerConfig:

@@ -50,8 +50,9 @@ def check_config(
 def check_environment(files: RunFiles) -> None:
     """Raise where a run's environment is not what it was when the run began."""
     if not files.config.replay.run:
-        prepare_xla(files.config.learner.threads)  # a JAX-native environment imports JAX
-        named = files.config.environment
+        learner, named = files.config.learner, files.config.environment
+        inline = files.config.launcher == "inline"  # a JAX-native environment imports JAX
+        prepare_xla(learner.threads, learner.device if inline else None)
         check_unchanged(files.spec, describe(named.id, named.kwargs))
 
 

@@ -47,7 +47,8 @@ def create_run(home: Home, config: RunConfig, seat_function: SeatFunction | None
     from rookery.worker.xla import prepare_xla
 
     if config.launcher == "inline":
-        prepare_xla(config.learner.threads)  # looking at a JAX-native environment imports JAX
+        # looking at a JAX-native environment imports JAX
+        prepare_xla(config.learner.threads, config.learner.device)
     return send_new(home, config, checked_here(home, seat_function), start=False, wait_s=0.0).run
 
 

@@ -72,6 +72,7 @@ def make_detail(
             exact=found.exact,
         ),
         weights_version=version,
+        device=metrics.device if metrics else "",
         lag_max=metrics.lag_max if metrics else None,
         bus_lag=unread,
         checkpoints=list(open_store(home.files_of(state).checkpoints).names()),

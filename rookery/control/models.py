@@ -70,6 +70,7 @@ class RunDetail(RunRow):
     workers: list[Worker]
     balance: StepBalance
     weights_version: str | None
+    device: str = ""  # what the learner computes on; empty: it has not said
     lag_max: int | None
     bus_lag: int | None = Field(description="messages of experience that the learner has not read")
     checkpoints: list[str]

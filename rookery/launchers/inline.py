@@ -88,7 +88,7 @@ def take_turns(
 
 def _turns(context: RunContext, worker: WorkerId, stopped: Callable[[], bool]) -> Iterator[None]:
     config = context.config
-    prepare_xla(config.learner.threads)
+    prepare_xla(config.learner.threads, config.learner.device)
     deadline_s = config.environment.deadline_s
     with ExitStack() as stack:
         watch = stack.enter_context(DeadlineWatch(context.record, context.run, worker, deadline_s))

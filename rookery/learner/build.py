@@ -28,6 +28,7 @@ from rookery.learner.walk_ins import WalkIns
 from rookery.messages import CheckpointDamaged
 from rookery.worker.context import RunContext
 from rookery.worker.policies import delivery_bytes, layouts, networks, policy_setups
+from rookery.worker.xla import device_used
 
 
 @dataclass
@@ -107,7 +108,8 @@ def build_learner(
     transport.critics = trainer.critic_arrays
     if league is not None:
         league.reset = trainer.reset
-    report = Report(run, manifest.windows, len(context.spec.seats), manifest.train_s)
+    device = device_used(config.learner.device)
+    report = Report(run, manifest.windows, len(context.spec.seats), manifest.train_s, device)
     if wait_s and inbox.receive(transport.number, wait_s=0.0):
         transport.grant()  # the first fragments are played while the update compiles
         report.begin()

@@ -16,7 +16,7 @@ from rookery.worker.xla import prepare_xla
 
 def train(context: RunContext, worker: WorkerId, stop: Callable[[], bool]) -> int:
     """Train until the run's target or limit is reached, or it is told to stop."""
-    prepare_xla(context.config.learner.threads)
+    prepare_xla(context.config.learner.threads, context.config.learner.device)
     learner = build_learner(context, worker.incarnation, WAIT_S, stop)
     ended: RunEnded | None = None
     for updated in learner.loop:

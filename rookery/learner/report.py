@@ -87,8 +87,10 @@ class Report:
     A run is judged by the first of its policies.
     """
 
-    def __init__(self, run: str, windows: dict[str, Window], seats: int, train_s: float) -> None:
-        self.run, self.windows = run, windows
+    def __init__(
+        self, run: str, windows: dict[str, Window], seats: int, train_s: float, device: str = ""
+    ) -> None:
+        self.run, self.windows, self._device = run, windows, device
         self.first = next(iter(windows))
         self._seats = seats
         self._earlier_s = train_s
@@ -185,6 +187,7 @@ class Report:
             steps_per_s=self.steps_per_s,
             recent_steps_per_s=self._pace.read(time.monotonic()),
             host=socket.gethostname(),
+            device=self._device,
             episodes=first.count,
             mean_return_100=first.mean_return,
             min_return_100=first.min_return,

@@ -56,6 +56,7 @@ class TrainingMetrics(JsonRecord, frozen=True, kw_only=True, tag="training"):
     steps_per_s: float  # steady: since the first update of this life, compile time excluded
     recent_steps_per_s: float
     host: str = ""  # the machine the learner lives on
+    device: str = ""  # what it computes on there; empty in older messages
     episodes: int
     mean_return_100: float | None
     min_return_100: float | None = None  # of the same episodes; None in older messages

@@ -167,6 +167,7 @@ WRONG = [
     *[f"learner.max_policy_lag_versions={value}" for value in (-1, "x")],
     "learner.follows_actors=x",
     "learner.threads=0",
+    "learner.device=tpu",
     "learner.publish_interval_s=-1",
     *[f"learner.walk_in_places={value}" for value in (-1, 2, "x")],
     *[f"actors.heartbeat_s={value}" for value in (0, "x")],
