@@ -45,6 +45,9 @@ class World:
         self.position: Position = bus.end(EXPERIENCES)
         self.received: list[Any] = []
         self.bytes_read = self.delivery_bytes = 0
+        self.inbox: Any = None
+        self.transport: Any = None
+        self.trainer: Any = None
 
     def order(self, **hyperparameters: float) -> None:
         values = {f"algorithm.{name}": value for name, value in hyperparameters.items()}
@@ -57,7 +60,7 @@ class World:
         self.position = self.bus.end(EXPERIENCES)
         manifest = LearnerManifest.beginning("r", self.config, has_league=False)
         self.trainer = SimpleNamespace(hyper={"main": {}}, save=dict)
-        self.inbox: Any = SimpleNamespace(
+        self.inbox = SimpleNamespace(
             orders=self.orders,
             ledger=Ledger(),
             book=manifest.book,
@@ -68,7 +71,7 @@ class World:
             pending_steps=0,
             position=self.position,
         )
-        self.transport: Any = SimpleNamespace(
+        self.transport = SimpleNamespace(
             generation=self.generation,
             number=self.number,
             version=WeightsVersion(self.generation, self.number),
@@ -78,7 +81,7 @@ class World:
             self.config,
             self.store,
             self.inbox,
-            self.trainer,  # type: ignore[arg-type]
+            self.trainer,
             self.transport,
             Report("r", {"main": Window()}, 1, 0.0),
             None,

@@ -42,7 +42,8 @@ def compiled(of: Any) -> Any:
         return sum(jnp.square(x).mean() for x in jax.tree.leaves(said)), said
 
     made = jax.jit(jax.grad(loss, has_aux=True)).lower(params, frames).compile()
-    return made.memory_analysis().temp_size_in_bytes, jax.device_get(made(params, frames))
+    analysis: Any = made.memory_analysis()
+    return analysis.temp_size_in_bytes, jax.device_get(made(params, frames))
 
 
 @pytest.mark.parametrize("of", [values, heads])
