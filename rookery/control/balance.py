@@ -44,8 +44,8 @@ def balance(bus: Bus | None, ledger: LedgerSummary) -> Balance:
                 actor, total = headers.get("actor", ""), count(headers, "steps_total")
                 if total > counted.get(actor, -1):
                     unread += count(headers, "steps")
-                    counted[actor] = total
                 if actor:
+                    counted[actor] = max(counted.get(actor, 0), total)
                     produced[actor] = max(produced.get(actor, 0), total)
     return Balance(
         produced=sum(produced.values()),
