@@ -30,10 +30,13 @@ def act(
     prepare_xla(context.config.learner.threads)
     deadline_s = context.config.environment.deadline_s
     actor_id = ActorId(worker.index, worker.incarnation)
-    with DeadlineWatch(context.record, context.run, worker, deadline_s) as watch:
+    with (
+        context.pulse(worker) as pulse,
+        DeadlineWatch(context.record, context.run, worker, deadline_s, pulse),
+    ):
 
         def busy(doing: str) -> None:
-            watch.busy(doing)
+            pulse.busy(doing)
             if doing == FULL_BUS:  # inside a turn of the loop: nobody else would say so
                 meter.report(doing)
 
@@ -42,8 +45,8 @@ def act(
         with closing(actor), HeartbeatThread(actor.transport, heartbeat_s):
             for fragment in actor.loop:
                 meter.note(fragment is not None)
-    if heartbeat_s:
-        actor.transport.leave()
+        if heartbeat_s:
+            actor.transport.leave()
     return 0
 
 

@@ -107,12 +107,14 @@ class ActorTransport:
         return self._turn < self._upto and self._incoming.whole
 
     def admit(self) -> Admitted | None:
+        self._busy("waiting")
         self._read(0.0 if self._may_play else self._wait_s)
         if not self._may_play:
             return None
         weights = self._incoming.weights
         arrays = {policy: weights[policy].arrays for policy in self._policies}
         version = weights[self._learning[0]].header.version  # the others' may never change
+        self._busy("playing")
         return Admitted(version, arrays, self._pools, self._changed)
 
     def send(self, played: Played, admitted: Admitted) -> tuple[Fragment, ...]:
@@ -199,6 +201,7 @@ class ActorTransport:
 
     def _publish(self, messages: Sequence[Outgoing]) -> None:
         """A full bus makes the actor wait; it never drops."""
+        self._busy("sending")
         while True:
             try:
                 self._bus.publish(messages, timeout_s=FULL_S)

@@ -11,6 +11,7 @@ import traceback
 from rookery.messages import RunEnded, WorkerFailed
 from rookery.worker import HUNG, WorkerId
 from rookery.worker.context import RecordEvents
+from rookery.worker.progress import Progress, Pulse
 
 
 class DeadlineWatch:
@@ -19,35 +20,39 @@ class DeadlineWatch:
     Used as a context: what happens after it is none of its business.
     """
 
-    def __init__(self, record: RecordEvents, run: str, worker: WorkerId, deadline_s: float) -> None:
+    def __init__(
+        self,
+        record: RecordEvents,
+        run: str,
+        worker: WorkerId,
+        deadline_s: float,
+        pulse: Pulse,
+    ) -> None:
         self._record, self._run, self._worker = record, run, worker
-        self._deadline_s = deadline_s
-        self._doing, self._since, self._calls = "", 0.0, 0
+        self._deadline_s, self._pulse = deadline_s, pulse
         self._thread_id = threading.get_ident()
         self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="deadline-watch", daemon=True)
 
     def __enter__(self) -> DeadlineWatch:
-        threading.Thread(target=self._look, name="deadline-watch", daemon=True).start()
+        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-
-    def busy(self, doing: str) -> None:
-        self._since = time.monotonic()
-        self._calls += 1
-        self._doing = doing
+        self._thread.join()  # before the pulse that it looks at ends
 
     def _look(self) -> None:
         while not self._over.wait(min(1.0, self._deadline_s / 4)):
-            doing, since = self._doing, self._since
-            if doing in ("step", "reset") and time.monotonic() - since > self._deadline_s:
-                self._end(doing)
+            now = self._pulse.now()
+            late = time.monotonic() - now.since > self._deadline_s
+            if late and now.doing in ("step", "reset"):
+                self._end(now)
 
-    def _end(self, doing: str) -> None:
+    def _end(self, late: Progress) -> None:
         frame = sys._current_frames().get(self._thread_id)
         error = (
-            f"the environment hung: {doing} number {self._calls} took longer than "
+            f"the environment hung: {late.doing} took longer than "
             f"environment.deadline_s = {self._deadline_s:g} s"
         )
         failed = WorkerFailed(

@@ -32,6 +32,7 @@ from typing import TypeVar
 
 from rookery.bus import embedded
 from rookery.errors import BusError, BusUnmade
+from rookery.processes import look_at, sqlite_writers
 
 T = TypeVar("T")
 
@@ -43,8 +44,10 @@ CHECKPOINT_BYTES = 16 << 20  # written by this process; more means longer stalls
 LARGE_WAL_BYTES = 64 << 20
 CHECKPOINT_PATIENCE_MS = 100  # for readers in the way; writers wait meanwhile
 LOCK_PAUSE_S = 0.0003
-READ_PATIENCE_S = 10.0  # a reader only waits while another process recovers the WAL
-LEAST_WRITE_PATIENCE_S = 2.0  # a time-out of 0 means "do not wait for room", not "not for a lock"
+# A process that is frozen may hold the lock until it is found and ended: waits outlast that. A
+# time-out of 0 means "do not wait for room", not "not for a lock".
+LEAST_WRITE_PATIENCE_S = 60.0
+READ_PATIENCE_S = 60.0  # a reader only waits while another process recovers the WAL
 
 SQLITE_BUSY, SQLITE_LOCKED, SQLITE_READONLY, SQLITE_IOERR = 5, 6, 8, 10
 SQLITE_CORRUPT, SQLITE_FULL, SQLITE_CANTOPEN, SQLITE_PROTOCOL, SQLITE_NOTADB = 11, 13, 14, 15, 26
@@ -293,11 +296,17 @@ class SqliteFile:
                 f"move it away, or put back a copy"
             )
         if _is_busy(error):
-            return BusError(
-                f"{self.path} stayed locked by another process for {patience_s:.2g} s: "
-                f"see which with `fuser {self.path}`"
-            )
+            waited = f"{self.path} stayed locked for {patience_s:.2g} s"
+            return BusError(f"{waited} by {self._lock_holder()}")
         return BusError(f"cannot use {self.path}: {error}; check its disk")
+
+    def _lock_holder(self) -> str:
+        """Who that is, and what to do about it."""
+        for pid in sqlite_writers(self.path):
+            if (seen := look_at(pid)) is not None:
+                frozen = f", which is frozen: let it go on with kill -CONT {pid}, or end it with"
+                return f"process {pid}{frozen if seen.stopped else ': end it with'} kill -9 {pid}"
+        return f"another process: see which with `fuser {self.path}`"
 
     def _disk_is_full(self) -> bool:
         return shutil.disk_usage(self.path.parent).free < 1 << 20

@@ -67,7 +67,8 @@ def print_runs(rows: Sequence[dict[str, Any]], as_json: bool) -> int:
         [("RUN", "ENVIRONMENT", "ALGORITHM", "STATUS", "STEPS", "RETURN", "CREATED")]
         + [
             (
-                *(safe(row[key]) for key in ("run", "environment", "algorithm", "status")),
+                *(safe(row[key]) for key in ("run", "environment", "algorithm")),
+                _status(row),
                 f"{row['env_steps']:,}",
                 "-" if row["mean_return_100"] is None else f"{row['mean_return_100']:.1f}",
                 row["created"],
@@ -78,6 +79,10 @@ def print_runs(rows: Sequence[dict[str, Any]], as_json: bool) -> int:
     return OK
 
 
+def _status(row: dict[str, Any]) -> str:
+    return f"{safe(row['status'])}{', owner frozen' if row['owner_frozen'] else ''}"
+
+
 def show_text(found: dict[str, Any]) -> str:
     from rookery.control.diagnosis import damaged_text
 
@@ -85,7 +90,7 @@ def show_text(found: dict[str, Any]) -> str:
     dropped = sum(balance_["dropped"].values())
     reasons = ", ".join(f"{why} {n:,}" for why, n in balance_["dropped"].items())
     lines = [
-        f"{found['run']}  {found['environment']}  {found['algorithm']}  {found['status']}"
+        f"{found['run']}  {found['environment']}  {found['algorithm']}  {_status(found)}"
         + (f" ({found['reason']})" if found["reason"] else ""),
         f"  steps      {found['env_steps']:,}"
         + (f"   return {found['mean_return_100']:.1f}" if found["mean_return_100"] else ""),

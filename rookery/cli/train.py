@@ -79,11 +79,31 @@ def resume(arguments: argparse.Namespace, began: float) -> int:
 
     home = Home.default()
     run = home.find(arguments.run)
-    if home.is_owned(run):
+    if home.is_owned(run) and not _takes_over(home, run):
         return steer(arguments, began)
     _check_checkpoints(home, run)
     _check_environment(home, run)
     return _carry(home, run, arguments.json, began)
+
+
+def _takes_over(home: Home, run: str) -> bool:
+    """Whether it was carried by a terminal that is frozen, and that was ended. What a server
+    carries is a new server's to take over: it has other runs as well."""
+    state = home.state(run)
+    owner = home.owner(run)
+    if owner is None or not owner.seen.stopped:
+        return False
+    silent_s = home.config(state).restarts.silent_s
+    ended = home.evict(run, silent_s) if state.owned_by == "terminal" else None
+    if ended is None:
+        pid = owner.progress.pid
+        again = f"try again in {silent_s:g} s" if state.owned_by == "terminal" else "rookery serve"
+        raise InputError(
+            f"run {run} is carried by {owner}, which is frozen: let it go on with "
+            f"kill -CONT {pid}, or take over: {again}"
+        )
+    print(f"rookery: the owner of {run}, {ended}: going on here", file=sys.stderr)
+    return True
 
 
 def _check_checkpoints(home: Home, run: str) -> None:

@@ -145,6 +145,13 @@ class RestartConfig(Part):
     )
     backoff_s: float = Field(default=0.2, ge=0, description="doubles with each death")
     max_backoff_s: float = Field(default=10.0, ge=0)
+    silent_s: float = Field(
+        default=15.0,
+        ge=3,
+        le=45,
+        description="a worker that gives no sign of life for so long is frozen, and replaced; "
+        "others wait a minute for a bus that it may hold locked",
+    )
 
 
 class DrawOption(Part):

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rookery.bus import LATEST, Bus
+from rookery.bus import LATEST
 from rookery.control.context import open_context
 from rookery.control.controller import Controller
 from rookery.control.create import author
@@ -26,7 +26,7 @@ from rookery.messages import (
 from rookery.players.seat_map import SeatFunction
 
 Progress = Callable[[RunState, TrainingMetrics | None, str | None], None]
-"""Takes the run's state, its newest metrics, and what is wrong with its bus, if anything is."""
+"""Takes the run's state, its newest metrics, and what it waits for, if it does."""
 
 
 LEASE_PATIENCE_S = 1.0  # a server holds a run's lease for a moment to answer its commands
@@ -55,10 +55,11 @@ def carry(
                 home.run_dir(run) / "logs",
                 here=lambda: open_context(home, run, seat_function),
                 standby=standby,
+                progress=home.progress_dir(run),
             )
         )
         controller = Controller(home, run, config, launcher, warn=_warn)
-        follow = _following(controller.bus, progress)
+        follow = _following(controller, progress)
         with _stop_on_interrupt(home, run) as obey:
 
             def tick(state: RunState) -> None:
@@ -101,10 +102,11 @@ def _stop_on_interrupt(home: Home, run: str) -> Iterator[Callable[[], None]]:
             signal.signal(number, handler)
 
 
-def _following(bus: Bus | None, progress: Progress | None) -> Callable[[RunState], None]:
+def _following(controller: Controller, progress: Progress | None) -> Callable[[RunState], None]:
     """A tick that hands the newest metrics on, a few times a second."""
     if progress is None:
         return lambda state: None
+    bus = controller.bus
     subscription = bus.subscribe(METRICS_TRAINING, LATEST) if bus is not None else None
     newest: TrainingMetrics | None = None
     due = 0.0
@@ -118,6 +120,6 @@ def _following(bus: Bus | None, progress: Progress | None) -> Callable[[RunState
         if subscription is not None:
             for record in subscription.poll(0.0):
                 newest = decode_or_none(record.payload, TrainingMetrics) or newest
-        progress(state, newest, bus.trouble if bus is not None else None)
+        progress(state, newest, controller.trouble)
 
     return tick

@@ -48,4 +48,5 @@ def open_context(home: Home, run: str, seat_function: SeatFunction | None = None
         seats_from,
         home.find_files,
         open_recorded,
+        home.progress_dir(run),
     )

@@ -17,6 +17,7 @@ from rookery.control.run_log import RunLog
 from rookery.control.run_state import ACTIVE, PAUSED, RUNNING, STOPPED, RunState, exit_text
 from rookery.control.signing import SIGNATURE
 from rookery.control.supervision import Supervisor
+from rookery.control.watcher import Watcher
 from rookery.launchers import Launcher, Observed, WorkerSpec
 from rookery.messages import (
     EXPERIENCES,
@@ -31,6 +32,7 @@ from rookery.messages import (
     RunOwned,
     SeatsChanged,
     WorkerExited,
+    WorkerFailed,
     WorkerStarted,
     WorkerStarting,
     encode_json,
@@ -71,6 +73,7 @@ class Controller:
         self._log = log or RunLog(home, run, logger.warning)
         self._log.read()
         self._supervisor = Supervisor(config.restarts)
+        self._watcher = Watcher(config)
         self._specs: dict[str, WorkerSpec] = {}  # what should live, by worker ("actor-0")
         self._asked_to_stop: set[str] = set()
         self._started: set[str] = set()
@@ -92,6 +95,11 @@ class Controller:
         return self.home.open_run_bus(self.run, self.config, self._warn)
 
     @property
+    def trouble(self) -> str | None:
+        """What keeps the run waiting: its bus, or a worker that makes no progress."""
+        return (self.bus.trouble if self.bus is not None else None) or self._watcher.trouble
+
+    @property
     def begun(self) -> bool:
         return self._begun
 
@@ -100,6 +108,7 @@ class Controller:
         self._log.read()
         self._log.answer(self.run)
         self._begun, self._by = True, by
+        self._watcher.start()
         self.home.record(RunOwned(run=self.run, pid=os.getpid(), by=by))
         self._log.read()
         self._bury_the_dead()
@@ -138,6 +147,7 @@ class Controller:
 
     def close(self) -> None:
         """End whatever still lives, at once."""
+        self._watcher.close()
         self.launcher.close()
         self.jobs.close()
         if "bus" in self.__dict__ and self.bus is not None:
@@ -218,7 +228,10 @@ class Controller:
         return WorkerSpec(WorkerId(kind, index, incarnation), argv, environment)
 
     def _observe(self) -> None:
-        for name, seen in self.launcher.observe().items():
+        observed = self.launcher.observe()
+        living = {n: seen.life for n, seen in observed.items() if seen.code is None}
+        self._watcher.lives = {n: life for n, life in living.items() if life is not None}
+        for name, seen in observed.items():
             kind, _, rest = name.partition("-")
             index, incarnation = (int(part) for part in rest.split("."))
             if name not in self._started:
@@ -241,6 +254,7 @@ class Controller:
             self._specs.pop(worker, None)
         stopped = name in self._asked_to_stop or self.state.desired not in (RUNNING, PAUSED)
         expected = stopped or worker in self._elsewhere
+        self._explain(name, kind, index, incarnation)
         self.home.record(
             WorkerExited(
                 run=self.run,
@@ -262,6 +276,18 @@ class Controller:
         goes_on = self._supervisor.died(worker, time.monotonic(), reported, self._trained_steps())
         if state.failed_for_good or not goes_on:
             self._give_up(worker, seen.code)
+
+    def _explain(self, name: str, kind: str, index: int, incarnation: int) -> None:
+        """Of one that the watcher ended, which could not say so itself."""
+        silence = self._watcher.ended.pop(name, None)
+        if silence is None:
+            return
+        text = f"{kind}-{index} was {silence} and was replaced"
+        self.home.record(
+            WorkerFailed(run=self.run, kind=kind, index=index, incarnation=incarnation, error=text)
+        )
+        if self._warn is not None:
+            self._warn(text)
 
     def _give_up(self, worker: str, code: int) -> None:
         state = self.state.workers[worker]

@@ -43,7 +43,9 @@ def read_detail(home: Home, state: RunState) -> RunDetail:
     bus = home.read_run_bus(state)
     with contextlib.closing(bus) if bus is not None else contextlib.nullcontext():
         actors = {said.actor: said for said in newest_actors(bus, state).values()}
-        row = make_row(state, owner_of(home, state), newest_training(bus, state.id), time.time())
+        training, owner = newest_training(bus, state.id), owner_of(home, state)
+        frozen = bool(owner) and home.owner_frozen(state.id)
+        row = make_row(state, owner, training, time.time(), frozen)
     return make_detail(home, state, row, actors, ())
 
 

@@ -16,12 +16,13 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from rookery.config.models import RunConfig
 from rookery.control.controller import Controller
 from rookery.control.files import purge
 from rookery.control.home import Home
+from rookery.control.lease import Lease
 from rookery.control.run_log import RunLog
 from rookery.control.run_state import ACTIVE, DELETED, PAUSED, RUNNING, STOPPED, RunState
 from rookery.control.saved_states import Unsigned
@@ -43,7 +44,7 @@ class Carried(NamedTuple):
     """A run under this server's lease."""
 
     controller: Controller
-    lease: BinaryIO
+    lease: Lease
 
 
 class Fleet:

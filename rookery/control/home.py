@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from rookery.bus import Bus, BusPlace, Outgoing, run_bus
 from rookery.bus.open import kafka_bus
@@ -22,6 +22,7 @@ from rookery.bus.sqlite import RUN_FILE
 from rookery.config.models import RunConfig
 from rookery.config.reading import validate
 from rookery.control import lease
+from rookery.control.lease import Holder, Lease
 from rookery.control.run_log import RunLog
 from rookery.control.run_state import DELETED, RunState
 from rookery.control.settings import FILE, Settings
@@ -36,6 +37,7 @@ from rookery.messages import (
     encode_json,
 )
 from rookery.spaces import EnvironmentSpec, spec_from_json, spec_to_json
+from rookery.worker.progress import FOLDER as PROGRESS
 
 if TYPE_CHECKING:
     from rookery.bus.kafka.settings import KafkaSettings
@@ -117,6 +119,10 @@ class Home:
 
     def run_dir(self, run: str) -> Path:
         return self.path / run
+
+    def progress_dir(self, run: str) -> Path:
+        """Where the run's workers on this machine say how far they are."""
+        return self.run_dir(run) / PROGRESS
 
     # --- the log ---------------------------------------------------------------------------------
 
@@ -276,12 +282,25 @@ class Home:
         """True while this process owns the run; False if another does."""
         return lease.holding(self._owner(run), patience_s)
 
-    def take_lease(self, run: str) -> BinaryIO | None:
+    def take_lease(self, run: str) -> Lease | None:
         """The run's lease, until it is closed; None if another has it."""
         return lease.take_lock(self._owner(run))
 
     def is_owned(self, run: str) -> bool:
         return lease.is_locked(self._owner(run))
+
+    def owner(self, run: str) -> Holder | None:
+        """The process that has the run's lease, where that is known."""
+        return lease.holder(self._owner(run))
+
+    def owner_frozen(self, run: str) -> bool:
+        """Whether the system says that whoever carries the run is stopped."""
+        found = self.owner(run)
+        return found is not None and found.seen.stopped
+
+    def evict(self, run: str, silent_s: float) -> str | None:
+        """End an owner of the run that is frozen; who that was, in words."""
+        return lease.evict(self._owner(run), silent_s)
 
     def has_server(self) -> bool:
         """Whether a server carries this home's runs."""

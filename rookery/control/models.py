@@ -62,6 +62,9 @@ class RunRow(View):
     actors: int = Field(description="actors that live")
     actors_wanted: int
     owner: str = Field(description="server, terminal, or empty: nobody carries it")
+    owner_frozen: bool = Field(
+        default=False, description="its process is stopped: workers go on, and are not replaced"
+    )
 
 
 class RunDetail(RunRow):

@@ -106,7 +106,9 @@ def read_rows(home: Home) -> list[RunRow]:
         if state.status in ACTIVE or (has_ended and state.updates is None):
             metrics = read_training(home, state)
             found_out += [_as_reported(state, metrics)] if has_ended else []
-        rows.append(make_row(state, owner_of(home, state), metrics, now_s))
+        owner = owner_of(home, state)
+        frozen = bool(owner) and home.owner_frozen(state.id)
+        rows.append(make_row(state, owner, metrics, now_s, frozen))
     if found_out:
         home.remember(found_out)
     return rows
@@ -120,7 +122,13 @@ def _as_reported(state: RunState, metrics: TrainingMetrics | None) -> RunState:
     return msgspec.structs.replace(state, env_steps=steps, updates=updates, mean_return_100=mean)
 
 
-def make_row(state: RunState, owner: str, training: TrainingMetrics | None, now_s: float) -> RunRow:
+def make_row(
+    state: RunState,
+    owner: str,
+    training: TrainingMetrics | None,
+    now_s: float,
+    owner_frozen: bool = False,
+) -> RunRow:
     """Built without validation: every part was checked when it was read."""
     config = _part(state.config, "config")
     status = status_now(state, bool(owner))
@@ -142,6 +150,7 @@ def make_row(state: RunState, owner: str, training: TrainingMetrics | None, now_
         actors=living_actors(state) if owner else 0,
         actors_wanted=state.actors_wanted,
         owner=owner,
+        owner_frozen=owner_frozen,
     )
 
 

@@ -83,6 +83,8 @@ class WorkerState(msgspec.Struct, frozen=True):
     last_error: str | None = None
     last_detail: str = ""
     failed_for_good: bool = False
+    error_of: int = 0  # the incarnation whose error it is
+    error_s: float = 0.0  # and when
 
     @property
     def restarts(self) -> int:
@@ -323,12 +325,20 @@ def _with_worker(
                 last_error=event.error,
                 last_detail=event.detail,
                 failed_for_good=event.final,
+                error_of=event.incarnation,
+                error_s=event.time_s,
             )
         case WorkerExited():
             died = not event.expected
             worker = _replace(worker, running=False, deaths=worker.deaths + died)
-            if died and worker.last_error is None:
-                worker = _replace(worker, last_error=exit_text(event.code))
+            if died and worker.error_of != event.incarnation:  # it could not say so itself
+                worker = _replace(
+                    worker,
+                    last_error=exit_text(event.code),
+                    last_detail="",
+                    error_of=event.incarnation,
+                    error_s=event.time_s,
+                )
     return _replace(state, workers={**state.workers, name: worker})
 
 

@@ -3,9 +3,10 @@
     launcher.apply({"learner-0.1": spec, "actor-0.1": spec})    # start the missing, stop the rest
     launcher.work(0.02)                                         # let time pass
     for name, seen in launcher.observe().items(): ...           # pid, and the exit code if it ended
+    seen.life.progress()                                        # how far it is, where that is known
 
-A name is one incarnation of one worker and is never used twice. When to restart, and when to give
-up, is decided above, in `control`.
+A name is one incarnation of one worker and is never used twice. When to restart, when to end one
+that makes no progress, and when to give up, is decided above, in `control`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from rookery.config.kinds import LAUNCHERS, load_kind
 from rookery.config.models import RunConfig
 from rookery.worker import WorkerId
 from rookery.worker.context import RunContext
+from rookery.worker.progress import Progress
 
 if TYPE_CHECKING:
     from rookery.launchers.standby import Standby
@@ -35,6 +37,7 @@ class Launch:
     enter."""
     standby: Standby | None = None
     niceness: int = 0  # how far workers step back behind whoever answers people
+    progress: Path | None = None  # where workers of this machine say how far they are
 
 
 @dataclass(frozen=True)
@@ -50,9 +53,27 @@ class WorkerSpec:
         return self.worker.name
 
 
+class Life(Protocol):
+    """A worker that lives, for whoever watches over it: each of these at any time, by any thread,
+    without a lock or a bus, which a worker that is frozen may hold."""
+
+    def progress(self) -> Progress | None:
+        """How far it is; None: it has not said so yet."""
+        ...
+
+    def is_stopped(self) -> bool:
+        """Whether the system says that it does nothing, like a process after SIGSTOP."""
+        ...
+
+    def kill(self) -> None:
+        """End it at once: it may not be able to end itself."""
+        ...
+
+
 class Observed(NamedTuple):
     pid: int
     code: int | None  # None while it lives; negative: the signal that ended it
+    life: Life | None = None  # None: nobody can watch over it
 
 
 class Launcher(Protocol):

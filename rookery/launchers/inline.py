@@ -21,6 +21,7 @@ from rookery.messages.frame import Arrays
 from rookery.worker import WorkerId
 from rookery.worker.context import RunContext
 from rookery.worker.process import failure
+from rookery.worker.progress import Pulse
 from rookery.worker.xla import prepare_xla
 
 IDLE_NAP_S = 0.02  # nothing else in the process waits
@@ -65,7 +66,7 @@ class InlineLauncher:
 def make_launcher(launch: Launch) -> Launcher:
     """In this process where its owner allows that, else in one process of its own."""
     if (here := launch.here) is None:
-        return LocalLauncher(launch.logs, niceness=launch.niceness)
+        return LocalLauncher(launch.logs, None, launch.niceness, launch.progress)
     return InlineLauncher(lambda spec, stopped: take_turns(here(), spec.worker, stopped))
 
 
@@ -91,14 +92,16 @@ def _turns(context: RunContext, worker: WorkerId, stopped: Callable[[], bool]) -
     prepare_xla(config.learner.threads, config.learner.device)
     deadline_s = config.environment.deadline_s
     with ExitStack() as stack:
-        watch = stack.enter_context(DeadlineWatch(context.record, context.run, worker, deadline_s))
-        learner, actor = _build_both(context, worker, watch)
+        pulse = stack.enter_context(context.pulse(worker))
+        stack.enter_context(DeadlineWatch(context.record, context.run, worker, deadline_s, pulse))
+        learner, actor = _build_both(context, worker, pulse)
         stack.callback(actor.close)
         bookkeeper = learner.bookkeeper
         ended: RunEnded | None = None
         stopping = False
         while ended is None and not stopping:
             if next(actor.loop) is None:
+                pulse.busy("training")
                 updated = next(learner.loop)
                 take_note(context, learner, updated)
                 if updated is None:  # paused, or nobody here can go on
@@ -117,16 +120,14 @@ def _turns(context: RunContext, worker: WorkerId, stopped: Callable[[], bool]) -
         context.record(bookkeeper.last_word(ended))
 
 
-def _build_both(
-    context: RunContext, worker: WorkerId, watch: DeadlineWatch
-) -> tuple[Learner, Actor]:
+def _build_both(context: RunContext, worker: WorkerId, pulse: Pulse) -> tuple[Learner, Actor]:
     """Learner and actor as the checkpoint left them; what the bus holds beyond it is abandoned."""
     learner = build_learner(context, worker.incarnation, 0.0)
     bookkeeper = learner.bookkeeper
     for gone in list(bookkeeper.inbox.book.tickets):
         bookkeeper.inbox.book.leave(gone)
     bookkeeper.inbox.abandon_all()
-    actor = build_actor(context, ActorId(0, worker.incarnation), 0.0, watch.busy)
+    actor = build_actor(context, ActorId(0, worker.incarnation), 0.0, pulse.busy)
     if bookkeeper.resumed is not None:
         _restore_actor(
             actor, bookkeeper.resumed.arrays, context.config.seed, bookkeeper.transport.number

@@ -17,22 +17,49 @@ from pathlib import Path
 from rookery.launchers import Launch, Observed, WorkerSpec
 from rookery.launchers.log_file import bound, forget_old
 from rookery.launchers.standby import Standby
+from rookery.processes import look_at
 from rookery.worker import LIFELINE, NICENESS
+from rookery.worker.progress import Progress, forget, read_progress
 
 GRACE_S = {"learner": 60.0, "inline": 60.0, "actor": 5.0}
+
+
+@dataclass(frozen=True)
+class LocalLife:
+    """A process of ours, and the file in which it says how far it is."""
+
+    process: subprocess.Popen[bytes]
+    file: Path | None
+
+    def progress(self) -> Progress | None:
+        return read_progress(self.file) if self.file is not None else None
+
+    def is_stopped(self) -> bool:
+        seen = look_at(self.process.pid)
+        return seen is not None and seen.stopped
+
+    def kill(self) -> None:
+        self.process.kill()
 
 
 @dataclass
 class _Child:
     spec: WorkerSpec
     process: subprocess.Popen[bytes]
+    life: LocalLife
     kill_at: float | None = None  # set once it was asked to stop
 
 
 class LocalLauncher:
-    def __init__(self, log_dir: Path, standby: Standby | None = None, niceness: int = 0) -> None:
+    def __init__(
+        self,
+        log_dir: Path,
+        standby: Standby | None = None,
+        niceness: int = 0,
+        progress: Path | None = None,
+    ) -> None:
         """`niceness`: how far workers step back behind whoever answers people."""
-        self._log_dir, self._niceness = log_dir, niceness
+        self._log_dir, self._niceness, self._progress = log_dir, niceness, progress
         self._standby = standby  # becomes the first learner
         self._children: dict[str, _Child] = {}
 
@@ -43,16 +70,19 @@ class LocalLauncher:
                 child.process.terminate()
         for name, spec in specs.items():
             if name not in self._children:
-                self._children[name] = _Child(spec, self._start(name, spec))
+                process = self._start(name, spec)
+                file = self._progress / name if self._progress is not None else None
+                self._children[name] = _Child(spec, process, LocalLife(process, file))
 
     def observe(self) -> dict[str, Observed]:
         seen = {}
         for name, child in list(self._children.items()):
             code = child.process.poll()
             bound(self._log(name))
-            seen[name] = Observed(child.process.pid, code)
+            seen[name] = Observed(child.process.pid, code, child.life)
             if code is not None:
                 _close_pipe(child.process)
+                forget(child.life.file)
                 del self._children[name]
             elif child.kill_at is not None and time.monotonic() > child.kill_at:
                 child.process.kill()
@@ -105,4 +135,4 @@ def _close_pipe(process: subprocess.Popen[bytes]) -> None:
 
 
 def make_launcher(launch: Launch) -> LocalLauncher:
-    return LocalLauncher(launch.logs, launch.standby, launch.niceness)
+    return LocalLauncher(launch.logs, launch.standby, launch.niceness, launch.progress)

@@ -17,19 +17,23 @@ from rookery.worker.xla import prepare_xla
 def train(context: RunContext, worker: WorkerId, stop: Callable[[], bool]) -> int:
     """Train until the run's target or limit is reached, or it is told to stop."""
     prepare_xla(context.config.learner.threads, context.config.learner.device)
-    learner = build_learner(context, worker.incarnation, WAIT_S, stop)
-    ended: RunEnded | None = None
-    for updated in learner.loop:
-        take_note(context, learner, updated)
-        if updated is not None:
-            ended = learner.bookkeeper.ended()
-            if ended is not None:
-                break
-        if learner.bookkeeper.checkpoint_is_due():
-            record_checkpoint(context, learner)
-    learner.bookkeeper.publish_metrics()
-    record_checkpoint(context, learner)
-    context.record(learner.bookkeeper.last_word(ended))
+    with context.pulse(worker) as pulse:
+        learner = build_learner(context, worker.incarnation, WAIT_S, stop)
+        ended: RunEnded | None = None
+        for updated in learner.loop:
+            pulse.busy("training")
+            take_note(context, learner, updated)
+            if updated is not None:
+                ended = learner.bookkeeper.ended()
+                if ended is not None:
+                    break
+            if learner.bookkeeper.checkpoint_is_due():
+                pulse.busy("saving")
+                record_checkpoint(context, learner)
+        learner.bookkeeper.publish_metrics()
+        pulse.busy("saving")
+        record_checkpoint(context, learner)
+        context.record(learner.bookkeeper.last_word(ended))
     return 0
 
 

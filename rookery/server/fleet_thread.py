@@ -57,7 +57,8 @@ class FleetThread:
             os._exit(DIED)
 
     def _launch(self, run: str, config: RunConfig) -> Launcher:
-        return make_launcher(Launch(config, self._home.run_dir(run) / "logs", niceness=NICENESS))
+        logs, progress = self._home.run_dir(run) / "logs", self._home.progress_dir(run)
+        return make_launcher(Launch(config, logs, niceness=NICENESS, progress=progress))
 
     def _step(self, fleet: Fleet) -> float:
         try:

@@ -25,6 +25,7 @@ class _Made(NamedTuple):
 
     state: RunState
     owner: str
+    frozen: bool
     training: TrainingMetrics | None
     until_s: float  # from then on its speed is of long ago
     row: RunRow
@@ -39,6 +40,7 @@ class Rows:
 
     def of(self, state: RunState) -> RunRow:
         owner = self._follower.owner(state.id) if is_busy(state) else ""
+        frozen = bool(owner) and self._follower.owner_frozen(state.id)
         training = self._follower.training(state.id)
         known, now_s = self._made.get(state.id), time.monotonic()  # which no clock can move
         if (
@@ -46,14 +48,15 @@ class Rows:
             and known.state is state
             and known.training is training
             and known.owner == owner
+            and known.frozen == frozen
             and now_s < known.until_s
         ):
             return known.row
-        row = make_row(state, owner, training, time.time())
+        row = make_row(state, owner, training, time.time(), frozen)
         until_s = math.inf
         if training is not None and row.steps_per_s is not None:
             until_s = now_s + STALE_S - abs(time.time() - training.time_s)
-        self._made[state.id] = _Made(state, owner, training, until_s, row)
+        self._made[state.id] = _Made(state, owner, frozen, training, until_s, row)
         return row
 
     def keep(self, states: Sequence[RunState]) -> None:

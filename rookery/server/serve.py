@@ -19,9 +19,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rookery.config.models import RestartConfig
 from rookery.control.home import Home
 from rookery.control.lease import SERVER as LOCK
-from rookery.control.lease import take_lock
+from rookery.control.lease import evict, holder, take_lock, wait_for_lock
 from rookery.control.settings import ServerSettings, Settings, check_bind
 from rookery.control.tokens import TokenStore
 from rookery.errors import InputError
@@ -34,6 +35,8 @@ OTHER_PORTS = 10  # that are tried after the usual one, where nobody asked for a
 GRACEFUL_S = 5
 SWITCH_S = 0.001  # that a thread which reads files may hold up the one that answers
 LOCK_PATIENCE_S = 0.5  # others look at the lock for a moment
+
+logger = logging.getLogger(__name__)
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -145,15 +148,27 @@ def _with(settings: Settings, server: dict[str, Any] | None = None, **values: An
 
 @contextlib.contextmanager
 def _only_server(home: Home) -> Iterator[None]:
-    lock = take_lock(home.path / LOCK)
-    deadline = time.monotonic() + LOCK_PATIENCE_S
-    while lock is None and time.monotonic() < deadline:
-        time.sleep(0.02)
-        lock = take_lock(home.path / LOCK)
+    """One that is frozen is ended: its runs go on with this one."""
+    path = home.path / LOCK
+    lock = wait_for_lock(path, LOCK_PATIENCE_S)
+    if lock is None and (ended := evict(path, RestartConfig().silent_s)) is not None:
+        logger.warning("the server before this one, %s", ended)
+        lock = wait_for_lock(path, LOCK_PATIENCE_S)
     if lock is None:
-        raise InputError(f"a server of {home.path} runs already{_where(home.path)}")
+        raise InputError(f"a server of {home.path} runs already{_where(home.path)}{_how(path)}")
     with lock:
         yield
+
+
+def _how(path: Path) -> str:
+    """What is the matter with it, if anything is."""
+    found = holder(path)
+    if found is None or not found.seen.stopped:
+        return ""
+    return (
+        f"; {found} is frozen: let it go on with kill -CONT {found.progress.pid}, or try again "
+        f"in {RestartConfig().silent_s:g} s to take over"
+    )
 
 
 def _where(path: Path) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from rookery.bus import Bus, Record
@@ -16,6 +17,8 @@ from rookery.config.models import RunConfig
 from rookery.messages import Event, LearnerOrders, SeatsChanged
 from rookery.players.seat_map import Seating
 from rookery.spaces import EnvironmentSpec
+from rookery.worker import WorkerId
+from rookery.worker.progress import Pulse
 
 
 class RecordEvents(Protocol):
@@ -37,6 +40,12 @@ class RunContext:
     seats_from: Callable[[Record], SeatsChanged]  # a change of seats, if it is allowed
     find: FindRun  # another run, by id, prefix or `last`
     open_recorded: Callable[[str], Bus]  # another run's bus, to train on what it holds
+    progress: Path | None = None  # where workers say how far they are; None: nobody looks
+
+    def pulse(self, worker: WorkerId) -> Pulse:
+        """What the worker says its progress with; a bus that is away is not its own slowness."""
+        path = self.progress / worker.name if self.progress is not None else None
+        return Pulse(path, excused=lambda: self.bus.trouble is not None)
 
     @property
     def run(self) -> str:

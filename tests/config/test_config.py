@@ -224,6 +224,7 @@ WRONG = [
     "train=7",
     "restarts.max_restarts=-1",
     "restarts.backoff_s=-1",
+    "restarts.silent_s=1",
     "environment.deadline_s=0",
     "environment.kwargs=5",
     "seed=-1",

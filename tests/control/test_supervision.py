@@ -7,7 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rookery.config.models import RestartConfig
-from rookery.control.supervision import REDEEMED_AFTER_S, Supervisor
+from rookery.control.supervision import (
+    ASLEEP_S,
+    REDEEMED_AFTER_S,
+    Supervisor,
+    Vigil,
+    allowance,
+)
+from rookery.worker.progress import DOING, Progress
 
 CONFIG = RestartConfig(max_restarts=3, backoff_s=1.0, max_backoff_s=5.0)
 
@@ -131,3 +138,79 @@ def test_no_number_of_deaths_breaks_the_clock(
     alive = [supervisor.died("actor-0", 0.0, True, 0) for _ in range(deaths)]
     assert alive == [n < restarts for n in range(deaths)]
     assert supervisor.may_start("actor-0", limit)
+
+
+# --- who makes no progress -----------------------------------------------------------------------
+
+SILENT_S, DEADLINE_S = 15.0, 60.0
+doings = st.sampled_from(DOING)
+
+
+def watched(now: float = 0.0) -> Vigil:
+    vigil = Vigil(SILENT_S, DEADLINE_S)
+    vigil.wake(now)
+    return vigil
+
+
+def look_until(vigil: Vigil, progress: Progress, until: float, *, stopped: bool) -> float | None:
+    """When it is ended, by looks of about one a second; None: not until then."""
+    now = 0.0
+    while now <= until:
+        vigil.wake(now)
+        silence = vigil.judge(progress, stopped, now)
+        if silence is not None and silence.due:
+            return now
+        now += 1.0
+    return None
+
+
+@given(doings)
+def test_a_process_that_is_stopped_is_frozen_whatever_it_was_doing(doing: str) -> None:
+    progress = Progress(1, doing, since=0.0, beat=0.0)
+    assert look_until(watched(), progress, 100, stopped=True) == SILENT_S
+    named = watched().judge(progress, True, 1.0)
+    assert named is not None and str(named) == "frozen for 1 s"
+
+
+def test_inside_an_environment_only_its_deadline_counts() -> None:
+    step = Progress(1, "step", since=0.0, beat=0.0)
+    assert look_until(watched(), step, 300, stopped=False) == DEADLINE_S + SILENT_S
+    waiting = Progress(1, "waiting", since=0.0, beat=0.0)
+    assert look_until(watched(), waiting, 300, stopped=False) == SILENT_S
+
+
+@given(doings, st.floats(0, 5000))
+def test_whoever_waits_for_others_is_never_hung(doing: str, waited: float) -> None:
+    vigil = watched()
+    silence = vigil.judge(Progress(1, doing, since=0.0, beat=waited), False, waited)
+    if doing in ("waiting", "sending", "full bus", "owning"):
+        assert silence is None
+    else:
+        allowed = allowance(doing, SILENT_S, DEADLINE_S).same_s
+        assert (silence is not None) == (waited >= allowed)
+        assert silence is None or (silence.word == "hung" and silence.due)
+
+
+@given(doings, st.lists(st.floats(0.1, 1.0), min_size=1, max_size=60), st.booleans())
+def test_nobody_who_beats_and_counts_is_accused(doing: str, ticks: list[float], slow: bool) -> None:
+    """A starved worker beats late, and is left alone up to half of its time."""
+    vigil, now = watched(), 0.0
+    for tick in ticks:
+        now += tick
+        vigil.wake(now)
+        beat = now - (SILENT_S / 2 - 0.01 if slow else 1.0)
+        assert vigil.judge(Progress(1, doing, since=beat, beat=beat), False, now) is None
+
+
+@given(doings, st.floats(ASLEEP_S + 0.1, 1e6), st.booleans())
+def test_a_watcher_that_slept_gives_everybody_their_time_again(
+    doing: str, slept: float, stopped: bool
+) -> None:
+    vigil, progress = watched(), Progress(1, doing, since=0.0, beat=0.0)
+    vigil.wake(slept)
+    silence = vigil.judge(progress, stopped, slept)
+    assert silence is None or not silence.due
+    for now in (slept + 1, slept + 2):
+        vigil.wake(now)
+        silence = vigil.judge(progress, stopped, now)
+        assert silence is None or not silence.due

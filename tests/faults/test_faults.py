@@ -12,6 +12,7 @@ import pytest
 
 from rookery.checkpoints.checkpoint import load_checkpoint, newest_checkpoint
 from rookery.checkpoints.store import open_store
+from rookery.control.diagnosis import why
 from rookery.learner.manifest import LearnerManifest, pending_fragments
 from rookery.messages import METRICS_TRAINING, StartRun, TrainingMetrics, decode_json
 from tests.conftest import fill, remount
@@ -82,6 +83,8 @@ def kill(running: Started, kind: str, rng: random.Random) -> Started:
     if kind == "main":
         running.kill()
         assert running.show()["status"] == "interrupted"
+        found = why(cli.home, cli.home.state(run))
+        assert found.component == "owner" and f"rookery resume {run}" in found.summary
         return cli.start("resume", run, "--json", run=run)
     index = rng.randrange(2) if kind == "actor" else 0
     name = f"{kind}-{index}"
@@ -94,6 +97,8 @@ def kill(running: Started, kind: str, rng: random.Random) -> Started:
         return worker.incarnation > killed and worker.running
 
     running.wait_until(replaced, f"a new {name}")
+    told = cli.home.state(run).workers[name].last_error
+    assert told == "ended by SIGKILL", told  # what `why` tells of it from now on
     return running
 
 

@@ -54,10 +54,13 @@ class FakeFollower:
     """Says what it is told to."""
 
     def __init__(self) -> None:
-        self.who, self.said = "server", training()
+        self.who, self.said, self.frozen = "server", training(), False
 
     def owner(self, run: str) -> str:
         return self.who
+
+    def owner_frozen(self, run: str) -> bool:
+        return self.frozen
 
     def training(self, run: str) -> TrainingMetrics:
         return self.said

@@ -54,7 +54,7 @@ class Follower:
         self._listeners: list[Listener] = []
         self._editing = threading.Lock()  # of the listeners
         self._turning = threading.Lock()  # held while messages are read and handed on
-        self._owned: dict[str, tuple[float, bool]] = {}  # run -> when it was looked at
+        self._owned: dict[str, tuple[float, bool, bool]] = {}  # looked at when; owned; frozen
         self._trouble: str | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="follower", daemon=True)
@@ -100,12 +100,20 @@ class Follower:
         state = self.states.get(run)
         if state is None or state.desired == DELETED:
             return ""
-        looked_at, owned = self._owned.get(run, (0.0, False))
+        owned, _ = self._look_at_owner(run)
+        return (state.owned_by or "terminal") if owned else ""
+
+    def owner_frozen(self, run: str) -> bool:
+        """Whether whoever carries the run is stopped."""
+        return self._look_at_owner(run)[1]
+
+    def _look_at_owner(self, run: str) -> tuple[bool, bool]:
+        looked_at, owned, frozen = self._owned.get(run, (0.0, False, False))
         now = time.monotonic()
         if now - looked_at >= OWNER_S:
-            owned = self.home.is_owned(run)
-            self._owned[run] = (now, owned)
-        return (state.owned_by or "terminal") if owned else ""
+            owned, frozen = self.home.is_owned(run), self.home.owner_frozen(run)
+            self._owned[run] = (now, owned, frozen)
+        return owned, frozen
 
     def answer(self, command_id: str) -> CommandAccepted | CommandRejected | None:
         """What became of a command, if that was lately."""
