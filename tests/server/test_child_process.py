@@ -16,7 +16,7 @@ import pytest
 import uvloop
 
 from rookery.server import child_process
-from rookery.server.child_process import Child, ChildLost
+from rookery.server.child_process import Child, ChildFrozen, ChildLost
 
 pytestmark = pytest.mark.anyio
 
@@ -97,6 +97,20 @@ async def test_one_that_was_killed_between_questions_is_told(echo: Echo) -> None
     os.kill(echo.started[0], signal.SIGKILL)
     with pytest.raises(ChildLost, match="died"):
         await echo.ask(b"two", 30)
+
+
+async def test_one_that_is_frozen_is_told_ended_and_replaced(
+    echo: Echo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child_process, "FROZEN_S", 0.3)
+    monkeypatch.setattr(child_process, "LOOK_S", 0.05)
+    await echo.ask(b"one", 30)
+    os.kill(echo.started[0], signal.SIGSTOP)
+    with pytest.raises(ChildFrozen, match=r"was frozen for 0\.3 s and was ended"):
+        await echo.ask(b"two", 30)
+    assert await echo.ask(b"again", 30) == b"AGAIN\n"
+    assert len(echo.started) == 2
+    await echo.close()
 
 
 async def test_whoever_stops_waiting_can_end_it(echo: Echo) -> None:

@@ -166,6 +166,20 @@ async def test_a_viewer_that_dies_is_told_and_replaced(
         assert (await watcher.hear())["type"] == "watching"
 
 
+@pytest.mark.soak
+async def test_a_viewer_that_is_frozen_is_replaced(
+    server: Served, shared_cli: Cli, run: str
+) -> None:
+    async with watching(server) as watcher:
+        await begin(watcher, run)
+        (process,) = viewers(shared_cli)
+        process.suspend()
+        await watcher.hear_until(lambda reply: reply["type"] == "watching")
+        await watcher.hear_until(lambda reply: reply["type"] == "frame")
+        (another,) = viewers(shared_cli)
+        assert another.pid != process.pid
+
+
 async def test_no_more_watch_than_may(server: Served, run: str) -> None:
     async with watching(server) as first, watching(server) as second, watching(server) as third:
         for watcher in (first, second):
