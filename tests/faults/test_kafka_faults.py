@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -74,6 +75,27 @@ def test_a_run_waits_for_a_broker_that_is_away_for_long(
     cluster_cli: Cli, cluster: Cluster, eventually: Any
 ) -> None:
     lose_the_broker(cluster_cli, cluster, 20.0, eventually)
+
+
+@pytest.mark.soak
+def test_a_run_waits_for_a_broker_that_is_frozen(
+    cluster_cli: Cli, cluster: Cluster, eventually: Any
+) -> None:
+    cli = cluster_cli
+    running = cli.start("train", *SMALL, *OFTEN, "--actors", 2, "--steps", 60_000)
+    running.wait_until(lambda: running.env_steps > 10_000, "training")
+    os.kill(cluster.pid(0), signal.SIGSTOP)
+    try:
+        out = running.output
+        eventually(lambda: "waiting: no broker" in out.read_text(), "word of the silence", 90)
+        said = cli("why", running.run, expect=None)
+        assert "broker" in said.stdout + said.stderr, said
+    finally:
+        os.kill(cluster.pid(0), signal.SIGCONT)
+    running.finish(timeout=120, expect=0)
+    shown = cli("runs", "show", running.run, "--json").json
+    assert shown["status"] == "finished"
+    check_accounts(shown)
 
 
 def joined(cli: Cli, kind: str, run: str, where: Path) -> subprocess.Popen[bytes]:

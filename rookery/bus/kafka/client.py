@@ -19,6 +19,7 @@ T = TypeVar("T")
 REACH_S = 10.0  # how long a cluster may take to answer for the first time
 DELIVERY_S = 3600.0  # how long a message waits for a cluster that went away
 TRY_S = 3.0  # of one question: who went away while it was asked never answers it
+SILENT_S = 15.0  # without an answer: a broker that is frozen keeps its connections open
 LOOK_S = 1.0  # how long a question may take that nobody depends on
 PAUSE_S = 0.02
 MESSAGE_BYTES = 900_000  # below the brokers' default limit, with room for key and headers
@@ -155,6 +156,7 @@ class Clients:
             "client.id": "rookery",
             "error_cb": self.health.note,
             "logger": _silent,
+            "socket.timeout.ms": int(SILENT_S * 1000),
             "reconnect.backoff.ms": 50,
             "reconnect.backoff.max.ms": 1000,
             "allow.auto.create.topics": False,

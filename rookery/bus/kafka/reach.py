@@ -54,7 +54,8 @@ def _refusal(clients: Clients, error: KafkaException) -> BusRefused:
     if not _has_tls(settings):
         wants = "TLS or SASL, which go into --bus-config FILE"
         return BusRefused(
-            f"{listening} answers, but not as Kafka: check the port, and whether it wants {wants}"
+            f"{listening} answers, but not as Kafka: check the port, that its broker is not "
+            f"frozen, and whether it wants {wants}"
         )
     fault = _certificate_fault(settings)
     if fault is None:
