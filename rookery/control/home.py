@@ -22,6 +22,7 @@ from rookery.bus.sqlite import RUN_FILE
 from rookery.config.models import RunConfig
 from rookery.config.reading import validate
 from rookery.control import lease
+from rookery.control.find import AmbiguousRun, find_run
 from rookery.control.lease import Holder, Lease
 from rookery.control.run_log import RunLog
 from rookery.control.run_state import DELETED, RunState
@@ -206,25 +207,19 @@ class Home:
         """A run's id from an id, a unique prefix of one, or `last`."""
         if name != "last" and self.states(name):
             return name
-        runs = self.states()
-        if name == "last":
-            if not runs:
+        runs = sorted(self.states().values(), key=lambda state: state.age)
+        try:
+            return find_run(name, [state.id for state in runs], f"in {self.path}")
+        except AmbiguousRun:
+            raise
+        except UnknownName:
+            strangers = self._log(None).strangers if self._logs else ()
+            if any(run.startswith(name) for run in strangers):
                 raise InputError(
-                    f"there is no run in {self.path} yet: start one with rookery train"
-                )
-            return max(runs.values(), key=lambda state: state.age).id
-        matches = [run for run in runs if run.startswith(name)]
-        if len(matches) == 1:
-            return matches[0]
-        if matches:
-            shown = ", ".join(matches[:5])
-            raise InputError(f"run {name!r} is ambiguous: it could be {shown}; give more letters")
-        if any(run.startswith(name) for run in self._log(None).strangers):
-            raise InputError(
-                f"run {name} was created with another key than {key_path(self.path)}: name the key "
-                f"of the machine that made it in {KEY_VARIABLE}, or set trust_bus in {FILE}"
-            )
-        raise UnknownName("run", name, runs, "Run `rookery runs list`.")
+                    f"run {name} was created with another key than {key_path(self.path)}: name the "
+                    f"key of the machine that made it in {KEY_VARIABLE}, or set trust_bus in {FILE}"
+                ) from None
+            raise
 
     # --- a run's own things ----------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from anyio import to_thread
 from rookery.config.reading import build
 from rookery.control.details import config_now, make_detail
 from rookery.control.diagnosis import why
+from rookery.control.find import find_run
 from rookery.control.history import History
 from rookery.control.home import Home
 from rookery.control.log_pages import audit_page, event_page
@@ -49,20 +50,6 @@ from rookery.server.sandbox import Busy, Sandbox
 
 if TYPE_CHECKING:
     from rookery.server.feed.follower import Follower
-
-
-NEWEST = 200  # runs whose names a wrong one is compared with
-
-
-class AmbiguousRun(UnknownName):
-    """A prefix of several runs, and so the name of none."""
-
-    def __init__(self, name: str, matches: Sequence[str]) -> None:
-        self.kind, self.name, self.nearest = "run", name, tuple(matches[:5])
-        shown = ", ".join(self.nearest)
-        InputError.__init__(
-            self, f"run {name!r} is ambiguous: it could be {shown}; give more letters"
-        )
 
 
 WARM_RUNS, WARM_S = 16, 60.0
@@ -115,16 +102,7 @@ class ControlPlane:
         states = self._all()
         if (known := states.get(name)) is not None and known.desired != DELETED:
             return name
-        runs = self._states()
-        if name == "last" and runs:
-            return runs[-1].id
-        matches = [state.id for state in runs if state.id.startswith(name)]
-        if len(matches) == 1:
-            return matches[0]
-        if matches:
-            raise AmbiguousRun(name, matches)
-        newest = [state.id for state in runs[-NEWEST:]]
-        raise UnknownName("run", name, newest, "See the list of runs.")
+        return find_run(name, [state.id for state in self._states()])
 
     def rows(self) -> list[RunRow]:
         """Every run, oldest first."""

@@ -12,12 +12,14 @@ import pytest
 from rookery.config.models import RunConfig
 from rookery.config.reading import build
 from rookery.control.diagnosis import Evidence, diagnose, why
+from rookery.control.find import AmbiguousRun, find_run
 from rookery.control.home import Home
 from rookery.control.queries import make_row, read_rows, status_now, train_result
 from rookery.control.run_log import RunLog
 from rookery.control.run_state import RUNNING, STOPPED, RunState, WorkerState
 from rookery.control.supervision import Silence
 from rookery.envs.registry import describe
+from rookery.errors import UnknownName
 from rookery.messages import (
     JOINED_FROM,
     ActorMetrics,
@@ -152,6 +154,22 @@ def test_it_is_listed_and_explained_as_stopped(tmp_path: Path) -> None:
     assert row.status == "stopped" and row.owner == ""
     assert why(home, home.state(run)).summary == f"{run} does not run: stopped"
     home.close()
+
+
+# --- names of runs, at every door ----------------------------------------------------------------
+
+
+def test_a_run_is_found_by_its_id_a_unique_prefix_or_last() -> None:
+    runs = ["maze-abc", "maze", "cart-xyz"]
+    for name, found in (("maze", "maze"), ("maze-", "maze-abc"), ("c", "cart-xyz")):
+        assert find_run(name, runs) == found
+    assert find_run("last", runs) == "cart-xyz"
+    with pytest.raises(AmbiguousRun, match="could be maze-abc, maze; give more letters"):
+        find_run("m", runs)
+    with pytest.raises(UnknownName, match="did you mean cart-xyz"):
+        find_run("cart-xyy", runs)
+    with pytest.raises(UnknownName, match="there is none here yet: run `rookery train`"):
+        find_run("last", [])
 
 
 # --- clocks that jump ----------------------------------------------------------------------------

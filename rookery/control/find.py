@@ -1,0 +1,36 @@
+"""Runs by what people type: an id, a unique prefix of one, or `last`; the same at every door."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rookery.errors import InputError, UnknownName
+
+NEWEST = 200  # runs whose names a wrong one is compared with
+
+
+class AmbiguousRun(UnknownName):
+    """A prefix of several runs, and so the name of none."""
+
+    def __init__(self, name: str, matches: Sequence[str]) -> None:
+        self.kind, self.name, self.nearest = "run", name, tuple(matches[:5])
+        shown = ", ".join(self.nearest)
+        InputError.__init__(
+            self, f"run {name!r} is ambiguous: it could be {shown}; give more letters"
+        )
+
+
+def find_run(name: str, runs: Sequence[str], where: str = "here") -> str:
+    """Its id among those that there are, the oldest first."""
+    if name in runs:
+        return name
+    if name == "last":
+        if not runs:
+            raise UnknownName("run", name, (), f"there is none {where} yet: run `rookery train`")
+        return runs[-1]
+    matches = [run for run in runs if run.startswith(name)]
+    if len(matches) > 1:
+        raise AmbiguousRun(name, matches)
+    if not matches:
+        raise UnknownName("run", name, runs[-NEWEST:], "Run `rookery runs list`.")
+    return matches[0]
