@@ -48,17 +48,14 @@ def main() -> None:
     found = {}
     for algorithm in ("ppo", "impala"):
         for case in arguments.only:
-            found[f"{algorithm}, {case}"] = rates(case, algorithm, arguments.seconds)
+            rate, reference = rates(case, algorithm, arguments.seconds)
+            ratio = rate / max(reference, 1e-9)
+            found[f"{algorithm}, {case}"] = {"rate": rate, "of": reference, "ratio": ratio}
+            if not arguments.json:
+                text = f"{rate:>10,.0f} of{reference:>10,.0f} steps/s{ratio:>7.2f}"
+                print(f"{algorithm:8}{case:8}{text}, promised {PROMISED[case]}", flush=True)
     if arguments.json:
         print(json.dumps(found))
-        return
-    for name, (rate, reference) in found.items():
-        promised = PROMISED[name.split(", ")[1]]
-        ratio = rate / max(reference, 1e-9)
-        print(
-            f"{name:16}{rate:>10,.0f} of{reference:>10,.0f} steps/s{ratio:>7.2f}, promised"
-            f" {promised}"
-        )
 
 
 def rates(case: str, algorithm: str, seconds: float) -> tuple[float, float]:

@@ -45,7 +45,7 @@ def balance(bus: Bus | None, ledger: LedgerSummary) -> Balance:
                 if total > counted.get(actor, -1):
                     unread += count(headers, "steps")
                 if actor:
-                    counted[actor] = max(counted.get(actor, 0), total)
+                    counted[actor] = max(counted.get(actor, -1), total)
                     produced[actor] = max(produced.get(actor, 0), total)
     return Balance(
         produced=sum(produced.values()),
