@@ -266,13 +266,15 @@ class ControlPlane:
         return ordered
 
     def _place(self, cursor: str) -> tuple[int, float] | None:
-        """Where in the list the page before ended; its last run may have been deleted since."""
-        if not cursor:
-            return None
-        state = self._all().get(cursor.partition("-")[2])
-        if state is None:
+        """Where in the list the page before ended; its last run may have been deleted since, and of
+        one that nobody knows only the time counts."""
+        created_us, dash, run = cursor.partition("-")
+        if cursor and not (dash and created_us.isdecimal()):
             raise InputError(f"cursor {cursor[:40]!r} is none: take `next` of the page before")
-        return state.age
+        if (state := self._all().get(run)) is not None:
+            return state.age
+        later = [s.age for s in self._states() if cursor and s.created_s * 1e6 >= int(created_us)]
+        return min(later, default=None)
 
     def _state(self, run: str) -> RunState:
         state = self._all().get(run)

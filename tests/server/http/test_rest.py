@@ -290,6 +290,14 @@ def test_a_page_holds_its_place_though_runs_come_and_go(stage: Stage) -> None:
     assert [row["run"] for row in rest["runs"]] == ["run-1", "run-0"]
 
 
+def test_a_page_after_a_run_that_nobody_knows_goes_by_the_time(stage: Stage) -> None:
+    first, second = stage.create("run-0"), stage.create("run-1")
+    created = {row["run"]: int(row["created_s"] * 1e6) for row in stage.got("runs")["runs"]}
+    for time_us, found in ((0, []), (created[second], [first]), (10**17, [second, first])):
+        page = stage.got(f"runs?cursor={time_us}-no-run")
+        assert [row["run"] for row in page["runs"]] == found
+
+
 def test_runs_are_listed_by_status_and_environment(stage: Stage) -> None:
     stage.create("one")
     stage.create("two", TIC_TAC_TOE)
