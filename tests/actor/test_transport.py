@@ -27,7 +27,7 @@ def test_a_policy_listed_first_that_does_not_learn_does_not_date_the_fragments()
     granted = Outgoing(MODEL_UPDATES, credits, "credits", {"kind": "credits"})
     bus.publish([weights("teacher", 0), weights("main", 0), granted])
     assert transport.admit() is not None
-    bus.publish([weights("main", 3)])
+    bus.publish([weights("main", 3), granted])
     admitted = transport.admit()
     assert admitted is not None and admitted.version == WeightsVersion(1, 3)
     assert {p: float(found["w"][0]) for p, found in admitted.arrays.items()} == {
