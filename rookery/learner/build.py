@@ -30,6 +30,8 @@ from rookery.worker.context import RunContext
 from rookery.worker.policies import delivery_bytes, layouts, networks, policy_setups
 from rookery.worker.xla import device_used
 
+AHEAD_BYTES = 32 << 20  # of a batch, beyond which no second one is held beside it
+
 
 @dataclass
 class Learner:
@@ -114,6 +116,7 @@ def build_learner(
         transport.grant()  # the first fragments are played while the update compiles
         report.begin()
     trainer.compile()
+    each = delivery_bytes(config, context.seating)
     bookkeeper = Bookkeeper(
         context.bus,
         config,
@@ -124,10 +127,11 @@ def build_learner(
         report,
         league,
         checkpoint,
-        delivery_bytes(config, context.seating),
+        each,
     )
     ahead = min(1, config.learner.max_policy_lag_versions)
-    if league is not None or not wait_s:  # a league may let a policy begin anew
+    large = each * inbox.book.fragments_per_batch > AHEAD_BYTES
+    if large or league is not None or not wait_s:  # a league may let a policy begin anew
         ahead = 0
     ours = config.algorithm.kind in ALGORITHMS
     scaling = Scaling(
