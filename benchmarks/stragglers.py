@@ -22,21 +22,32 @@ import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
+
 from rookery.bus import EARLIEST
 from rookery.control.home import Home
 from rookery.messages import METRICS_TRAINING, TrainingMetrics, decode_or_none
-from rookery.testing.envs import PacedEnv
+from rookery.testing.envs import CountingEnv, Step
 
 PROMISED = {"slow": 0.9, "many": 0.8, "scaled": 0.85}
 SMALL = ["--envs-per-actor", "1", "--set", "actors.rollout_steps=32"]
 
 
-class UnevenEnv(PacedEnv):
-    """Slower in actors from the fourth on."""
+class UnevenEnv(CountingEnv):
+    """Sleeps at each step, longer in actors from the fourth on.
+
+    Time that an actor has to wait is lost to it: an environment that caught up on it, as PacedEnv
+    does, would hide the very stalls that are looked for.
+    """
 
     def __init__(self, step_s: float = 0.001, slow_s: float = 0.02) -> None:
+        super().__init__(length=50)
         index = int(sys.argv[sys.argv.index("--index") + 1]) if "--index" in sys.argv else 0
-        super().__init__(slow_s if index >= 3 else step_s)
+        self._sleep_s = slow_s if index >= 3 else step_s
+
+    def step(self, action: np.int64) -> Step:
+        time.sleep(self._sleep_s)
+        return super().step(action)
 
 
 def main() -> None:
@@ -66,9 +77,8 @@ def rates(case: str, algorithm: str, seconds: float) -> tuple[float, float]:
         return measure(uneven, 4, seconds), measure(uneven, 3, seconds)
     if case == "many":
         return measure(cart, 16, 2 * seconds), measure(cart, 2, 2 * seconds)
-    paced = ["rookery.testing.envs:PacedEnv", "--algorithm", algorithm, *SMALL]
-    paced += ["--set", "environment.kwargs.step_s=0.005"]
-    return measure(paced, 1, seconds, scale_to=8), measure(paced, 8, seconds)
+    even = [*uneven, "--env.step_s", "0.005", "--env.slow_s", "0.005"]
+    return measure(even, 1, 2 * seconds, scale_to=8), measure(even, 8, 2 * seconds)
 
 
 def measure(words: list[str], actors: int, seconds: float, scale_to: int = 0) -> float:
