@@ -206,7 +206,7 @@ def test_deferred_players_are_closed_when_the_match_cannot_begin(
         (GAME, RANDOM, RANDOM, {"games": 0}, "at least 1"),
         (GAME, RANDOM, RANDOM, {"seed": -1}, "below 0"),
         ("CartPole-v1", RANDOM, RANDOM, {}, "one seat"),
-        (GAME, "last", RANDOM, {}, "no run"),
+        (GAME, "last", RANDOM, {}, "there is none"),
         (GAME, RANDOM, "nope@3", {}, "unknown run"),
         (GAME, RANDOM, "league:main", {}, "RUN@340"),
         (GAME, RANDOM, "script:perfect", {}, "tic-tac-toe only"),

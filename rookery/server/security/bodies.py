@@ -7,8 +7,7 @@ tell no length, and a parser never sees JSON that is too deep for it.
 from __future__ import annotations
 
 import asyncio
-
-from starlette.types import Message, Receive
+from typing import TYPE_CHECKING
 
 from rookery.server.security.limits import is_too_deep
 from rookery.server.security.refusals import (
@@ -20,6 +19,9 @@ from rookery.server.security.refusals import (
     RequestRefused,
     too_large,
 )
+
+if TYPE_CHECKING:
+    from starlette.types import Message, Receive
 
 Seen = dict[bytes, bytes | None]  # header -> its value; None for one that came twice
 

@@ -20,9 +20,8 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote_to_bytes, urlencode
-
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rookery.control.settings import ServerSettings
 from rookery.control.tokens import Token, TokenStore
@@ -45,6 +44,9 @@ from rookery.server.security.refusals import (
     too_often,
 )
 from rookery.server.security.tickets import Tickets, is_artifact
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 CONVERSATIONS = ("/api/v1/stream", "/api/v1/watch")  # may say who it is in the first message

@@ -12,10 +12,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-
-from starlette.types import Scope, Send
+from typing import TYPE_CHECKING
 
 from rookery.control.models import Problem
+
+if TYPE_CHECKING:
+    from starlette.types import Scope, Send
 
 Headers = list[tuple[bytes, bytes]]
 
