@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -21,6 +22,7 @@ from confluent_kafka import KafkaError
 
 from rookery.bus import EARLIEST, LATEST, Outgoing, Record
 from rookery.bus.kafka import client as kafka_client
+from rookery.bus.kafka import subscription as kafka_subscription
 from rookery.bus.kafka.bus import KafkaBus
 from rookery.bus.kafka.settings import KafkaSettings
 from rookery.bus.kafka.topics import NEWEST
@@ -245,6 +247,24 @@ def moves_of(mock: MockCluster, topic: str, rounds: int, every: int) -> dict[int
 
 def test_leaders_may_move(mock: MockCluster, prefix: str, traffic: Traffic) -> None:
     traffic.run(500, faults=moves_of(mock, prefix + TOPIC, rounds=500, every=50))
+
+
+def test_a_reader_that_its_client_brings_nothing_gets_another(
+    writer: KafkaBus, reader: KafkaBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that stays with a broker which leads no more fetches nothing, and says nothing."""
+    subscription = reader.subscribe(TOPIC, EARLIEST)
+    writer.publish([Outgoing(TOPIC, b"0")])
+    assert [record.payload for record in drain(subscription, 1)] == [b"0"]
+    stuck = subscription._consumer
+
+    def nothing(wait_s: float) -> None:
+        threading.Event().wait(wait_s)
+
+    monkeypatch.setattr(kafka_subscription, "STUCK_S", 0.2)
+    subscription._consumer = SimpleNamespace(poll=nothing, close=stuck.close)
+    writer.publish([Outgoing(TOPIC, b"1")])
+    assert [record.payload for record in drain(subscription, 1)] == [b"1"]
 
 
 # --- a slow network ------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 RUN = "run"  # the header that scopes a message
 SLICE_S = 0.1  # a wait looks up this often, to see whether the bus was closed
+STUCK_S = 8.0  # without a message, before a reader asks whether there should have been one
 _PASSED_OVER = (  # by a reader: brokers come back, and it needs no group
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._TRANSPORT,
@@ -43,9 +44,14 @@ class KafkaSubscription:
         self._lock = threading.Lock()
         self._closed = self._overtaken = False
         self._failure: BusError | None = None
-        self._consumer = bus.clients.consumer()
-        name = bus.name(topic)
-        self._consumer.assign([TopicPartition(name, p, at) for p, at in enumerate(first)])
+        self._consumer = self._begin()
+
+    def _begin(self) -> Any:
+        """A client that goes on from here."""
+        self._heard = time.monotonic()
+        name, consumer = self._bus.name(self._topic), self._bus.clients.consumer()
+        consumer.assign([TopicPartition(name, p, at) for p, at in enumerate(self.next)])
+        return consumer
 
     def poll(self, timeout_s: float, limit: int = 256) -> list[Record]:
         embedded.check_limit(limit)
@@ -56,8 +62,27 @@ class KafkaSubscription:
                 records = self._take(max(0.0, min(SLICE_S, deadline - time.monotonic())), limit)
             if records:
                 return records
+            self._begin_again_if_stuck()
             if time.monotonic() >= deadline and (timeout_s > 0 or self._is_at_end(deadline)):
                 return []
+
+    def _begin_again_if_stuck(self) -> None:
+        """librdkafka may stay with a broker that leads no more (its issue 5593) and fetch nothing:
+        with messages to read and a cluster that answers, another client takes over."""
+        if time.monotonic() - self._heard < STUCK_S:
+            return
+        self._heard = time.monotonic()
+        try:
+            if self._bus.trouble is not None or self._lag(LOOK_S, away_s=0.0) == 0:
+                return
+        except BusError as error:
+            logger.info("%s cannot be asked for its end: %s", self._topic, error)
+            return
+        logger.warning("%s brings nothing though there is more: reading anew", self._topic)
+        with self._lock:
+            if not self._closed:
+                self._consumer.close()
+                self._consumer = self._begin()
 
     def _is_at_end(self, since: float) -> bool:
         """Whether all that was published before the call has been read, as far as can be told.
@@ -97,6 +122,7 @@ class KafkaSubscription:
                 self._failure = failure  # for the next call: what was read is handed over first
                 break
             self._bus.clients.health.answered()
+            self._heard = time.monotonic()
             record = self._record(message)
             self._move(message.partition(), message.offset())
             self.next[message.partition()] = message.offset() + 1  # less, if it was sent back
