@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -30,6 +31,10 @@ from rookery.messages import (
 from rookery.messages.fragment import Fragment, FragmentHeader, encode_fragment
 
 logger = logging.getLogger(__name__)
+
+SHORT_WAIT_S = 0.05  # for a credit, during which every word is read at once
+NAP_SHARE = 0.05  # of the time waited so far: naps add at most this much to a wait
+LONGEST_NAP_S = 0.02
 
 FULL_BUS = "full bus"  # what an actor is doing that waits for room
 FULL_S = 1.0  # how often it says so
@@ -95,6 +100,7 @@ class ActorTransport:
         self.replaced = False
         self.sequence = 0
         self.agent_steps = 0
+        self._sent = time.monotonic()
         self._lock = threading.Lock()  # between the playing loop and the heartbeat
 
     @property
@@ -108,6 +114,7 @@ class ActorTransport:
 
     def admit(self) -> Admitted | None:
         self._busy("waiting")
+        self._nap()
         self._read(0.0 if self._may_play else self._wait_s)
         if not self._may_play:
             return None
@@ -126,7 +133,15 @@ class ActorTransport:
                 self.sequence += 1
                 self.agent_steps += fragment.header.steps
             self._publish([message_of(fragment) for fragment in fragments])
+        self._sent = time.monotonic()
         return tuple(fragments)
+
+    def _nap(self) -> None:
+        """Look up the more rarely, the longer a credit is waited for: each word to others, too,
+        wakes whoever reads, and many who wait would cost the cores on which a few play."""
+        waited = time.monotonic() - self._sent
+        if self._wait_s and waited > SHORT_WAIT_S and not self._may_play:
+            time.sleep(min(LONGEST_NAP_S, NAP_SHARE * waited))
 
     def _fragment(
         self, policy: str, part: int, played: Played, version: WeightsVersion

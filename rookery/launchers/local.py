@@ -21,6 +21,7 @@ from rookery.processes import look_at
 from rookery.worker import LIFELINE, NICENESS
 from rookery.worker.progress import Progress, forget, read_progress
 
+BEHIND = {"actor": 5}  # where cores are scarce the learner goes first: many play, one trains
 GRACE_S = {"learner": 60.0, "inline": 60.0, "actor": 5.0}
 
 
@@ -120,7 +121,7 @@ class LocalLauncher:
                     **os.environ,
                     **spec.environment,
                     LIFELINE: "stdin",
-                    NICENESS: str(self._niceness),
+                    NICENESS: str(self._niceness + BEHIND.get(spec.worker.kind, 0)),
                 },
                 start_new_session=True,  # Ctrl-C in the terminal is the controller's to handle
             )
