@@ -2,7 +2,7 @@
 
     incoming.note(record)        # of each policy, in the order of the topic
     incoming.seal()              # a credit came: all that was published with it stands before it
-    incoming.take()              # when the poll is through
+    incoming.take()              # before playing: whoever waits decodes little
     if incoming.whole: incoming.weights["main"]
 
 Large weights come in several polls, and anybody may write to the bus: what cannot be read, or is
@@ -21,6 +21,7 @@ from rookery.messages.weights import Weights, decode_weights
 logger = logging.getLogger(__name__)
 
 MOST_WAITING = 256  # records without a credit after them: more are nobody's we know
+MOST_SEALED = 8  # records that are kept undecoded
 
 
 class IncomingWeights:
@@ -41,6 +42,8 @@ class IncomingWeights:
     def seal(self) -> None:
         self._sealed += self._waiting
         self._waiting = []
+        if len(self._sealed) > MOST_SEALED:
+            self.take()
 
     def take(self) -> None:
         """Take up what was sealed; of each policy the newest that can be read."""

@@ -32,8 +32,8 @@ from rookery.messages.fragment import Fragment, FragmentHeader, encode_fragment
 
 logger = logging.getLogger(__name__)
 
-SHORT_WAIT_S = 0.05  # for a credit, during which every word is read at once
-NAP_SHARE = 0.05  # of the time waited so far: naps add at most this much to a wait
+SHORT_WAIT_S = 0.02  # for a credit, during which every word is read at once
+NAP_SHARE = 0.1  # of the time waited so far: naps add at most this much to a wait
 LONGEST_NAP_S = 0.02
 
 FULL_BUS = "full bus"  # what an actor is doing that waits for room
@@ -114,8 +114,7 @@ class ActorTransport:
 
     def admit(self) -> Admitted | None:
         self._busy("waiting")
-        self._nap()
-        self._read(0.0 if self._may_play else self._wait_s)
+        self._read(0.0 if self._may_play or self._napped() else self._wait_s)
         if not self._may_play:
             return None
         weights = self._incoming.weights
@@ -136,12 +135,14 @@ class ActorTransport:
         self._sent = time.monotonic()
         return tuple(fragments)
 
-    def _nap(self) -> None:
+    def _napped(self) -> bool:
         """Look up the more rarely, the longer a credit is waited for: each word to others, too,
         wakes whoever reads, and many who wait would cost the cores on which a few play."""
         waited = time.monotonic() - self._sent
-        if self._wait_s and waited > SHORT_WAIT_S and not self._may_play:
-            time.sleep(min(LONGEST_NAP_S, NAP_SHARE * waited))
+        if not self._wait_s or waited < SHORT_WAIT_S:
+            return False
+        time.sleep(min(LONGEST_NAP_S, NAP_SHARE * waited))
+        return True
 
     def _fragment(
         self, policy: str, part: int, played: Played, version: WeightsVersion
@@ -180,8 +181,6 @@ class ActorTransport:
                         self._changed = self._seats_from(record)
             except MessageError as error:
                 logger.warning("%s offset %d: skipped: %s", record.topic, record.offset, error)
-        if credits is not None:
-            self._incoming.take()
         if credits is not None and any(is_later_life(a, str(self.actor)) for a in credits.upto):
             logger.warning("actor %s was replaced by a later life of it: it ends", self.actor)
             self.replaced, self._upto = True, 0
@@ -191,6 +190,8 @@ class ActorTransport:
                 self._join(credits.generation)
             self._listed = listed
             self._upto = credits.upto.get(str(self.actor), 0)
+            if self._turn < self._upto:
+                self._incoming.take()
 
     def _join(self, generation: int) -> None:
         joined = ActorJoined(

@@ -21,7 +21,7 @@ from rookery.processes import look_at
 from rookery.worker import LIFELINE, NICENESS
 from rookery.worker.progress import Progress, forget, read_progress
 
-BEHIND = {"actor": 5}  # where cores are scarce the learner goes first: many play, one trains
+BEHIND = {"actor": 10}  # where cores are scarce the learner goes first: many play, one trains
 GRACE_S = {"learner": 60.0, "inline": 60.0, "actor": 5.0}
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rookery.actor import incoming_weights
 from rookery.actor.loop import Admitted
 from rookery.actor.transport import ActorTransport
 from rookery.bus import Bus, Outgoing
@@ -21,7 +22,7 @@ from rookery.messages import (
     WeightsVersion,
     encode_json,
 )
-from rookery.messages.weights import Weights, WeightsHeader, encode_weights
+from rookery.messages.weights import Weights, WeightsHeader, decode_weights, encode_weights
 
 POLICIES = ("red", "blue")
 ME = ActorId(0, 1)
@@ -118,3 +119,19 @@ def test_an_actor_without_the_weights_of_its_credit_waits_for_the_next(bus: Bus)
     assert actor.admit() is None
     publish(bus, 3)
     assert numbers(admitted(actor)) == [3, 3]
+
+
+def test_who_waits_for_a_credit_decodes_little(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    actor, decoded = actor_on(bus), list[bytes]()
+
+    def decode(payload: bytes) -> Weights:
+        decoded.append(payload)
+        return decode_weights(payload)
+
+    monkeypatch.setattr(incoming_weights, "decode_weights", decode)
+    for number in range(8):
+        publish(bus, number, upto=0)
+        assert actor.admit() is None
+    assert len(decoded) < 8  # of two policies each: none, or the newest once in a while
+    publish(bus, 8)
+    assert numbers(admitted(actor)) == [8, 8]
