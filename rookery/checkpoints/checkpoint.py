@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import msgspec
@@ -59,6 +59,7 @@ M = TypeVar("M", bound=Manifest)
 class Checkpoint(Generic[M]):
     manifest: M
     arrays: Arrays
+    files: Mapping[str, bytes] = field(default_factory=dict)  # what need not be copied to be saved
 
     @property
     def name(self) -> str:
@@ -84,12 +85,11 @@ def sub_arrays(arrays: Arrays, prefix: str) -> Arrays:
 def save_checkpoint(store: CheckpointStore, checkpoint: Checkpoint[M], keep: int) -> list[M | None]:
     """Save, let go of all but the `keep` newest, and return their manifests, the oldest first;
     None in the place of a damaged one."""
-    state = safetensors.numpy.save(checkpoint.arrays)
-    checkpoint.manifest.sha256 = {STATE: hashlib.sha256(state).hexdigest()}
+    files = {STATE: safetensors.numpy.save(checkpoint.arrays), **checkpoint.files}
+    checkpoint.manifest.sha256 = {n: hashlib.sha256(f).hexdigest() for n, f in files.items()}
     manifest = msgspec.json.format(msgspec.json.encode(checkpoint.manifest), indent=1)
     digest = hashlib.sha256(manifest).hexdigest().encode()
-    files = {STATE: state, MANIFEST: manifest, MANIFEST_SHA256: digest}
-    store.save(checkpoint.name, files)
+    store.save(checkpoint.name, {**files, MANIFEST: manifest, MANIFEST_SHA256: digest})
     names = store.names()
     for name in names[:-keep]:
         store.delete(name)
@@ -126,9 +126,10 @@ def load_checkpoint(store: CheckpointStore, name: str, kind: type[M]) -> Checkpo
         if hashlib.sha256(content).hexdigest() != expected:
             raise DamagedCheckpoint(f"checkpoint {name}: {file_name} does not match its SHA-256")
     try:
-        return Checkpoint(manifest, load_safetensors(files[STATE]))
+        arrays = load_safetensors(files[STATE])
     except (MessageError, KeyError) as error:
         raise DamagedCheckpoint(f"checkpoint {name}: {error}") from error
+    return Checkpoint(manifest, arrays, {n: files[n] for n in manifest.sha256 if n != STATE})
 
 
 def newest_checkpoint(

@@ -12,7 +12,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 
 from rookery.algorithms import algorithm_of
 from rookery.bus import Bus, Outgoing, Position
@@ -24,7 +23,7 @@ from rookery.config.models import RunConfig
 from rookery.learner.inbox import NO_ORDERS, Inbox
 from rookery.learner.league import LearnerLeague
 from rookery.learner.loop import Updated
-from rookery.learner.manifest import LearnerManifest, snapshots_needed
+from rookery.learner.manifest import LearnerManifest, pending_name, snapshots_needed
 from rookery.learner.report import Report
 from rookery.learner.transport import LearnerTransport
 from rookery.messages import (
@@ -245,10 +244,9 @@ class Bookkeeper:
         """Write a checkpoint and let go of experience and snapshots that no kept one needs."""
         self._checkpoint_due = time.monotonic() + self._config.checkpoint.interval_s
         arrays = self.trainer.save()
-        for i, (payload, _) in enumerate(self.inbox.received):
-            arrays[f"pending/{i}"] = np.frombuffer(payload, np.uint8)
         arrays |= {f"actor/{name}": array for name, array in (actor or {}).items()}
-        checkpoint = Checkpoint(self._manifest(snapshots), arrays)
+        pending = {pending_name(i): sent for i, (sent, _) in enumerate(self.inbox.received)}
+        checkpoint = Checkpoint(self._manifest(snapshots), arrays, pending)
         if checkpoint.name == self._saved_name:
             return None  # nothing was trained since
         kept = save_checkpoint(self._store, checkpoint, self._config.checkpoint.keep)

@@ -25,7 +25,7 @@ class LearnerManifest(Manifest, kw_only=True):
     book: CreditBook
     windows: dict[str, Window]  # by policy
     train_s: float
-    pending: int  # fragments of half-built batches, in the state as pending.N
+    pending: int  # fragments of half-built batches, each a file
     league: LeagueState | None  # None: the environment has one seat
     threads: int  # the size of XLA's pool: another size may change the last bits
     hyperparameters: dict[str, float] = msgspec.field(default_factory=dict)  # as last told
@@ -68,7 +68,13 @@ def pending_fragments(
     """The fragments of half-built batches."""
     if checkpoint is None:
         return []
+    files, arrays = checkpoint.files, checkpoint.arrays
     payloads = [
-        checkpoint.arrays[f"pending/{i}"].tobytes() for i in range(checkpoint.manifest.pending)
+        files[name] if (name := pending_name(i)) in files else arrays[f"pending/{i}"].tobytes()
+        for i in range(checkpoint.manifest.pending)  # in the state of an older Rookery
     ]
     return [(payload, decode_fragment(payload)) for payload in payloads]
+
+
+def pending_name(index: int) -> str:
+    return f"pending-{index}"

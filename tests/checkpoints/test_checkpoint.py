@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import hashlib
 import json
@@ -33,6 +34,7 @@ from rookery.config.reading import build
 from rookery.errors import CheckpointGone, DamagedCheckpoint, InputError, StoreError
 from rookery.learner.manifest import LearnerManifest, pending_fragments, snapshots_needed
 from rookery.messages.fragment import Episode
+from tests.learner.test_inbox import fragment
 
 CONFIG = build({"environment": {"id": "CartPole-v1"}})
 
@@ -75,6 +77,36 @@ def test_a_checkpoint_comes_back_as_it_was(store: FileStore) -> None:
 def test_nothing_saved_is_nothing_found(store: FileStore) -> None:
     assert newest_checkpoint(store, LearnerManifest) is None
     assert pending_fragments(None) == []
+
+
+def with_pending(payload: bytes) -> Checkpoint:
+    found = example()
+    found.manifest.pending = 1
+    return dataclasses.replace(found, files={"pending-0": payload})
+
+
+def test_pending_fragments_are_files_of_their_own(store: FileStore) -> None:
+    payload = fragment("0.1", 0, (1, 0)).payload
+    save_checkpoint(store, with_pending(payload), keep=1)
+    back = newest_checkpoint(store, LearnerManifest)
+    assert back is not None and list(back.arrays) == ["params/w"]
+    ((found, decoded),) = pending_fragments(back)
+    assert found == payload and decoded.header.actor == "0.1"
+
+
+def test_pending_fragments_of_an_older_rookery_are_in_the_state() -> None:
+    payload = fragment("0.1", 0, (1, 0)).payload
+    older = dataclasses.replace(with_pending(b""), files={})
+    older.arrays["pending/0"] = np.frombuffer(payload, np.uint8)
+    assert [found for found, _ in pending_fragments(older)] == [payload]
+
+
+def test_a_damaged_pending_fragment_makes_a_damaged_checkpoint(store: FileStore) -> None:
+    saved = with_pending(b"something")
+    save_checkpoint(store, saved, keep=1)
+    (store.root / saved.name / "pending-0").write_bytes(b"else")
+    with pytest.raises(DamagedCheckpoint, match="pending-0 does not match"):
+        newest_checkpoint(store, LearnerManifest)
 
 
 def test_names_order_by_generation_then_number(store: FileStore) -> None:

@@ -52,8 +52,7 @@ def last_checkpoint(cli: Cli, run: str) -> Checkpoint:
 
 def training_state(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
     """Parameters, optimiser, statistics and every random state of the learner."""
-    others = ("actor/", "pending/")
-    return {name: a for name, a in checkpoint.arrays.items() if not name.startswith(others)}
+    return {name: a for name, a in checkpoint.arrays.items() if not name.startswith("actor/")}
 
 
 def snapshots(checkpoint: Checkpoint) -> list[tuple[str, int, int]]:
