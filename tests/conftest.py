@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -469,18 +470,31 @@ def shared_kafka_cli(tmp_path_factory: pytest.TempPathFactory, kafka: Cluster) -
     runner.close()
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own, 64 MB."""
+@contextmanager
+def disk_of(megabytes: int, place: Path) -> Iterator[Path]:
+    """A file system of its own."""
     if os.getuid() != 0:
         pytest.skip("only root may mount a tmpfs")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(disk)]
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(place)]
     if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
         pytest.skip("this machine does not let root mount a tmpfs")
-    yield disk
-    subprocess.run(["umount", "-l", str(disk)], check=True)
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    with disk_of(64, tmp_path / "disk") as disk:
+        yield disk
+
+
+@pytest.fixture
+def roomy_disk(tmp_path: Path) -> Iterator[Path]:
+    with disk_of(512, tmp_path / "disk") as disk:
+        yield disk
 
 
 def fill(disk: Path, name: str = "ballast") -> Path:

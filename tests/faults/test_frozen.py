@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import signal
 import time
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 NAMED_S, GOES_ON_S = 20.0, 30.0
 TWO = (*SMALL, *OFTEN, *ENDLESS, "--actors", 2)
 QUICK = ("--set", "restarts.silent_s=4")
-ROUNDS = 20
+ROUNDS = int(os.environ.get("ROOKERY_FREEZES", "20"))  # of each kind
 
 
 def why(cli: Cli, run: str) -> dict[str, Any]:
@@ -169,8 +170,8 @@ def test_a_worker_that_naps_is_left_alone_or_replaced(cli: Cli, kind: str, secon
 # --- servers -------------------------------------------------------------------------------------
 
 
-def freeze_server(cli: Cli, rounds: int) -> None:
-    """Its runs go on meanwhile; a new server ends it and takes over."""
+def freeze_server(cli: Cli, rounds: int, thaw: bool) -> None:
+    """Its runs go on meanwhile; it goes on too, or a new server ends it and takes over."""
     config = {
         "environment": {"id": "CartPole-v1"},
         "actors": {"envs_per_actor": 8, "rollout_steps": 32},
@@ -190,6 +191,11 @@ def freeze_server(cli: Cli, rounds: int) -> None:
             return owner is not None and owner.is_frozen(15.0)
 
         server.wait_until(silent, "a long silence", NAMED_S)
+        if thaw:
+            server.process.send_signal(signal.SIGCONT)
+            assert server.api("GET", f"/runs/{run}")["status"] == "running"
+            server.wait_until(lambda: "frozen" not in why(cli, run)["summary"], "no alarm", 10)
+            continue
         former, server = server, cli.serve()
         server.run = run
         assert former.process.wait(30) == -signal.SIGKILL
@@ -201,10 +207,12 @@ def freeze_server(cli: Cli, rounds: int) -> None:
     )
     shown = server.api("GET", f"/runs/{run}")
     assert shown["balance"]["exact"] and shown["duplicates"] == 0
+    assert not thaw or all(worker["restarts"] == 0 for worker in shown["workers"])
     server.interrupt()
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(100 * ROUNDS)
-def test_a_frozen_server_is_taken_over(cli: Cli) -> None:
-    freeze_server(cli, ROUNDS)
+@pytest.mark.parametrize("thaw", [True, False])
+def test_a_frozen_server_goes_on_or_is_taken_over(cli: Cli, thaw: bool) -> None:
+    freeze_server(cli, ROUNDS, thaw)

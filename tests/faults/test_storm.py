@@ -31,6 +31,7 @@ from rookery.control.diagnosis import why
 from rookery.control.signing import KEY_VARIABLE, key_path
 from rookery.errors import RookeryError
 from rookery.messages import EXPERIENCES
+from tests.conftest import fill
 from tests.faults.test_kafka_network import Host, host
 from tools.kafka.broker import Cluster
 
@@ -67,6 +68,15 @@ TASKS: dict[str, tuple[object, ...]] = {
 }
 
 
+DAMAGE = """
+CREATE TABLE damaged (at INTEGER);
+CREATE TRIGGER damage AFTER INSERT ON records_{topic} WHEN NEW.headers LIKE '%fragment%' BEGIN
+    UPDATE records_{topic} SET payload = randomblob(length(NEW.payload)) WHERE offset = NEW.offset;
+    INSERT INTO damaged VALUES (NEW.offset);
+END
+"""
+
+
 class Usage(NamedTuple):
     """What a run holds: of each kind of process the largest, and the files of its directory."""
 
@@ -88,6 +98,7 @@ class Storm:
         self.touched: dict[str, float] = {}  # worker -> when it was last stopped or slowed down
         self.done: Counter[str] = Counter()
         self.longest = 0.0
+        self.damaged = False
         self.said: list[str] = []
 
     # --- what can go wrong -----------------------------------------------------------------------
@@ -191,27 +202,23 @@ class Storm:
                 bus.publish([message])
 
     def damage(self) -> None:
-        """Overwrite fragments that were just sent; those that are not read yet never arrive."""
+        """The next fragments, before anybody can read them."""
         path = self.cli.home.run_dir(self.run) / RUN_FILE
+        deadline = time.monotonic() + STALL_S
         with closing(sqlite3.connect(path, timeout=30, isolation_level=None)) as db:
             named = "SELECT id FROM topics WHERE name = ?"
             (topic,) = db.execute(named, (EXPERIENCES,)).fetchone()
-            for _ in range(20):
-                (topic,) = db.execute(
-                    "SELECT id FROM topics WHERE name = ?", (EXPERIENCES,)
-                ).fetchone()
-                db.execute(
-                    f"UPDATE records_{topic} SET payload = randomblob(length(payload)) WHERE offset"
-                    f" = (SELECT max(offset) FROM records_{topic}) AND headers LIKE '%fragment%'"
-                )
+            db.executescript(DAMAGE.format(topic=topic))
+            try:
+                while not db.execute("SELECT count(*) FROM damaged").fetchone()[0]:
+                    assert time.monotonic() < deadline, "nobody sent anything"
+                    time.sleep(0.01)
+            finally:
+                db.executescript("DROP TRIGGER damage; DROP TABLE damaged")
+        self.damaged = True
 
     def fill_disk(self) -> None:
-        ballast = self.disk / "ballast"
-        with open(ballast, "wb", buffering=0) as file:
-            for size in (1 << 20, 1 << 12):
-                with suppress(OSError):
-                    while True:
-                        file.write(bytes(size))
+        ballast = fill(self.disk)
         moment = time.monotonic() + 3.0
         while time.monotonic() < moment and self.running.process.poll() is None:
             time.sleep(0.1)
@@ -372,27 +379,16 @@ def check_accounts(cli: Cli, run: str) -> None:
     assert shown["duplicates"] == 0, shown
 
 
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own, 512 MB."""
-    path = tmp_path / "disk"
-    path.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=512m", "tmpfs", str(path)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
-        pytest.skip("this machine does not let root mount a tmpfs")
-    yield path
-    subprocess.run(["umount", "-l", str(path)], check=True)
-
-
 @pytest.mark.parametrize("task", TASKS)
-def test_a_storm_on_sqlite(cli: Cli, disk: Path, task: str) -> None:
-    cli.home.path = disk / "home"
+def test_a_storm_on_sqlite(cli: Cli, roomy_disk: Path, task: str) -> None:
+    cli.home.path = roomy_disk / "home"
     cli.environment["ROOKERY_HOME"] = str(cli.home.path)
     cli.home.path.mkdir()
-    storm = Storm(cli, task, 5, disk, None)
+    storm = Storm(cli, task, 5, roomy_disk, None)
     storm.rage()
     storm.running.interrupt()
     check_accounts(cli, storm.run)
+    assert not storm.damaged or cli("runs", "show", storm.run, "--json").json["damaged"]
 
 
 @pytest.mark.parametrize("task", TASKS)
