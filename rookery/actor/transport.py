@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -35,6 +36,7 @@ logger = logging.getLogger(__name__)
 SHORT_WAIT_S = 0.02  # for a credit, during which every word is read at once
 NAP_SHARE = 0.1  # of the time waited so far: naps add at most this much to a wait
 LONGEST_NAP_S = 0.02
+AGAIN_S = 5.0  # after which an actor that the learner does not list says again that it joined
 
 FULL_BUS = "full bus"  # what an actor is doing that waits for room
 FULL_S = 1.0  # how often it says so
@@ -94,9 +96,10 @@ class ActorTransport:
         self._incoming = IncomingWeights(run, policies, learning)
         self._pools: LeaguePools | None = None
         self._changed: SeatsChanged | None = None
-        self._generation = 0  # the learner's, that this actor has joined; 0: none yet
+        self._generation = 0  # the learner's, that this actor joins; 0: there is none yet
         self._upto = 0
         self._listed = False  # whether the learner has said that it knows us
+        self._joined = -math.inf  # when it was last told that we joined
         self.replaced = False
         self.sequence = 0
         self.agent_steps = 0
@@ -187,21 +190,26 @@ class ActorTransport:
         elif credits is not None and credits.generation >= self._generation:
             listed = str(self.actor) in credits.upto
             if credits.generation > self._generation or (self._listed and not listed):
-                self._join(credits.generation)
-            self._listed = listed
+                self._joined = -math.inf
+            self._generation, self._listed = credits.generation, listed
             self._upto = credits.upto.get(str(self.actor), 0)
             if self._turn < self._upto:
                 self._incoming.take()
+        if self._generation and not (self._listed or self.replaced):
+            self._join()
 
-    def _join(self, generation: int) -> None:
+    def _join(self) -> None:
+        """Say so, and again after a while: what was said may not have been heard."""
+        if time.monotonic() <= self._joined + AGAIN_S:
+            return
         joined = ActorJoined(
             actor=str(self.actor),
-            generation=generation,
+            generation=self._generation,
             next_turn=self._turn,
             heartbeat_s=self._heartbeat_s,
         )
         self._publish([self._word("joined", joined)])
-        self._generation = generation
+        self._joined = time.monotonic()
 
     def leave(self) -> None:
         """Say that everything was sent and nothing will follow."""

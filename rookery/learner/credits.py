@@ -67,6 +67,12 @@ class CreditBook(msgspec.Struct):
         self.upto[actor] = next_turn
         self.tickets[actor] = []
 
+    def has_joined(self, actor: str, next_turn: int) -> bool:
+        """Whether a join only says again what is known: nothing came since, and all is owed."""
+        if actor not in self.tickets or actor in self.away:
+            return False
+        return actor in self.late or self.upto[actor] - len(self.tickets[actor]) == next_turn
+
     def leave(self, actor: str) -> None:
         self.upto.pop(actor, None)
         self.tickets.pop(actor, None)

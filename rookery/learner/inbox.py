@@ -263,6 +263,8 @@ class Inbox:
                 return False  # meant for a learner before this one
             if any(is_later_life(other, joined.actor) for other in self.book.upto):
                 return False  # it was replaced, and will see that
+            if self.book.has_joined(joined.actor, joined.next_turn):
+                return False  # it said so again before it saw our answer
             for other in list(self.book.upto):
                 if is_later_life(joined.actor, other):
                     self._leave(other)

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rookery.actor import transport
 from rookery.actor.loop import Played
 from rookery.actor.transport import ActorTransport, message_of
 from rookery.actor.walk_in import Lane, Row, Seen, WalkInSender
@@ -256,9 +257,9 @@ def test_an_actor_that_joins_again_has_only_its_new_credits() -> None:
     bus.publish([joined("0.1", 1)])
     inbox.receive(0)
     inbox.book.grant(0, 0)
-    bus.publish([fragment("0.1", 0, (1, 0)), joined("0.1", 1, 1)])
+    bus.publish([fragment("0.1", 0, (1, 0)), joined("0.1", 1, 2)])
     assert inbox.receive(0)
-    assert inbox.book.outstanding == 0 and inbox.book.upto == {"0.1": 1}
+    assert inbox.book.outstanding == 0 and inbox.book.upto == {"0.1": 2}
 
 
 def test_an_actor_that_left_gives_its_credits_back_and_its_fragments_stand() -> None:
@@ -459,6 +460,31 @@ def test_a_later_life_takes_the_credits_of_the_one_before_it() -> None:
     bus.publish([joined("0.2", 1), joined("0.1", 1)])
     inbox.receive(0)
     assert list(inbox.book.upto) == ["10.1", "0.2"]
+
+
+@pytest.mark.parametrize("fault", ["damage", "lose"])
+def test_an_actor_that_the_learner_did_not_hear_joins_again(
+    fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(count=1, max_lag=1, corrects=False)
+    run.start_actor()
+    (life,) = run.actors
+    run.bus.faults.append(fault)
+    for _ in range(2):
+        assert not run.play(life), "nobody has heard that it joined"
+        run.learn()
+    assert run.inbox.book.upto == {} and run.bus.end(EXPERIENCES) == (int(fault == "damage"),)
+    monkeypatch.setattr(transport, "AGAIN_S", 0.0)
+    run.goes_on_with([life])
+
+
+def test_a_joined_that_is_said_again_takes_nothing_back() -> None:
+    bus = MemoryBus()
+    inbox = inbox_on(bus)
+    granted(bus, inbox, "0.1")
+    bus.publish([joined("0.1", 1)])
+    assert not inbox.receive(0)
+    assert inbox.book.tickets == {"0.1": [0, 0]} and inbox.book.upto == {"0.1": 2}
 
 
 def test_an_actor_that_was_replaced_plays_no_more() -> None:
@@ -684,7 +710,7 @@ class Life:
 
 
 class BadBus(MemoryBus):
-    """Does something to the next fragments, one each."""
+    """Does something to the next fragments and words of who joined, one each."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -695,16 +721,16 @@ class BadBus(MemoryBus):
         super().publish([m for message in messages for m in self._sent(message)], timeout_s)
 
     def _sent(self, message: Outgoing) -> list[Outgoing]:
-        if message.headers.get("kind") != "fragment" or not self.faults:
+        if message.headers.get("kind") not in ("fragment", "joined") or not self.faults:
             return [message]
-        match self.faults.pop():
+        fault = self.faults.pop()
+        self.unseen |= fault in ("lose", "blur")
+        match fault:
             case "repeat":
                 return [message, message]
             case "lose":
-                self.unseen = True
                 return []
             case "blur":
-                self.unseen = True
                 return [damaged(message, sequence="x")]
         return [damaged(message)]
 
@@ -771,8 +797,8 @@ class Run:
     def start_actor(self, actor: ActorId | None = None) -> None:
         self.born += 1
         actor = actor or ActorId(self.born, 1)
-        transport = ActorTransport(self.bus, "r", ["main"], ["main"], actor, ["player_0"], 0.0)
-        self.actors.append(Life(transport))
+        made = ActorTransport(self.bus, "r", ["main"], ["main"], actor, ["player_0"], 0.0)
+        self.actors.append(Life(made))
 
     def kill(self, life: Life) -> None:
         self.actors.remove(life)
@@ -904,7 +930,12 @@ def test_through_every_fault_lag_is_bounded_the_balance_exact_and_training_goes_
     places: int,
     moves: list[tuple[str, int]],
 ) -> None:
-    run = Run(count, max_lag, corrects, min(places, count * max_lag))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transport, "AGAIN_S", 0.0)
+        live_through(Run(count, max_lag, corrects, min(places, count * max_lag)), actors, moves)
+
+
+def live_through(run: Run, actors: int, moves: list[tuple[str, int]]) -> None:
     for _ in range(actors):
         run.start_actor()
 
