@@ -16,7 +16,7 @@ from rookery.checkpoints.store import CheckpointStore, open_store
 from rookery.config.live import effective, live_values
 from rookery.config.models import RunConfig
 from rookery.control.balance import balance
-from rookery.control.diagnosis import newest_actors
+from rookery.control.evidence import newest_actors
 from rookery.control.home import Home
 from rookery.control.models import RunDetail, RunRow, StepBalance, Worker
 from rookery.control.queries import make_row, newest_training, owner_of

@@ -1,50 +1,17 @@
-"""What is stuck, and its last words: `rookery why`.
-
-Workers and the owner of a run say how far they are in files of their machine; of those on another
-one, what they last told the bus counts.
-"""
+"""What is stuck, and its last words: `rookery why`. Without I/O, but for `why` itself."""
 
 from __future__ import annotations
 
-import contextlib
-import time
-from collections.abc import Mapping
 from typing import NamedTuple
 
-from rookery.bus import Bus
-from rookery.config.models import RunConfig
+from rookery.control.evidence import Evidence, gather
 from rookery.control.home import Home
 from rookery.control.models import Diagnosis
-from rookery.control.queries import STALE_S, newest_training, status_now
+from rookery.control.queries import STALE_S
 from rookery.control.run_state import RunState, WorkerState
-from rookery.control.supervision import Silence, Vigil
-from rookery.messages import (
-    DIVERGED,
-    JOINED_FROM,
-    METRICS_ACTORS,
-    ActorMetrics,
-    TrainingMetrics,
-    decode_json,
-)
-from rookery.processes import look_at
-from rookery.worker.progress import Progress, read_progress
+from rookery.messages import DIVERGED, JOINED_FROM
 
-
-class Evidence(NamedTuple):
-    """All that an answer rests on, gathered at one moment."""
-
-    state: RunState
-    status: str
-    metrics: TrainingMetrics | None
-    actors: Mapping[str, ActorMetrics]  # by the worker's name, like all below
-    progress: Mapping[str, Progress]
-    silent: Mapping[str, Silence]
-    owner: Silence | None
-    owner_pid: int
-    silent_s: float
-    trouble: str | None  # of the bus
-    has_server: bool
-    now: float
+GONE_S = 600.0  # after which nobody expects an actor back that joined on its own
 
 
 class Finding(NamedTuple):
@@ -55,73 +22,15 @@ class Finding(NamedTuple):
 
 def why(home: Home, state: RunState) -> Diagnosis:
     """Name what is stuck."""
-    found = diagnose(gather(home, state))
-    status = status_now(state, home.is_owned(state.id))
+    evidence = gather(home, state)
+    found = diagnose(evidence)
     return Diagnosis(
         run=state.id,
-        status=status,
+        status=evidence.status,
         component=found.component,
         summary=found.summary,
         detail=found.detail,
     )
-
-
-def gather(home: Home, state: RunState) -> Evidence:
-    config = home.config(state)
-    owner = home.owner(state.id)
-    progress = read_all_progress(home, state)
-    bus = home.read_run_bus(state)
-    with contextlib.closing(bus) if bus is not None else contextlib.nullcontext():
-        return Evidence(
-            state=state,
-            status=status_now(state, home.is_owned(state.id)),
-            metrics=newest_training(bus, state.id),
-            actors=newest_actors(bus, state),
-            progress=progress,
-            silent=silences(config, progress),
-            owner=silence_of(config, owner.progress) if owner is not None else None,
-            owner_pid=owner.progress.pid if owner is not None else 0,
-            silent_s=config.restarts.silent_s,
-            trouble=bus.trouble if bus is not None else None,
-            has_server=home.has_server(),
-            now=time.time(),
-        )
-
-
-def newest_actors(bus: Bus | None, state: RunState) -> dict[str, ActorMetrics]:
-    """What each actor said last, by its worker's name."""
-    found: dict[str, ActorMetrics] = {}
-    for name, worker in state.workers.items():
-        if bus is not None and worker.kind == "actor":
-            record = bus.newest(METRICS_ACTORS, f"{worker.index}.{worker.incarnation}")
-            if record is not None:
-                found[name] = decode_json(record.payload, ActorMetrics)
-    return found
-
-
-def read_all_progress(home: Home, state: RunState) -> dict[str, Progress]:
-    """How far each worker of this machine is, by its name."""
-    files = {
-        name: home.progress_dir(state.id) / f"{name}.{worker.incarnation}"
-        for name, worker in state.workers.items()
-        if worker.running
-    }
-    read = {name: read_progress(file) for name, file in files.items()}
-    return {name: progress for name, progress in read.items() if progress is not None}
-
-
-def silences(config: RunConfig, progress: Mapping[str, Progress]) -> dict[str, Silence]:
-    found = {name: silence_of(config, each) for name, each in progress.items()}
-    return {name: silence for name, silence in found.items() if silence is not None}
-
-
-def silence_of(config: RunConfig, progress: Progress) -> Silence | None:
-    """Judged at one look. A process that is gone is for its owner to note."""
-    seen = look_at(progress.pid)
-    if seen is None or seen.started != progress.started:
-        return None
-    vigil = Vigil(config.restarts.silent_s, config.environment.deadline_s)
-    return vigil.judge(progress, seen.stopped, time.monotonic())
 
 
 def diagnose(found: Evidence) -> Finding:
@@ -133,14 +42,17 @@ def diagnose(found: Evidence) -> Finding:
         name = f"{worst.kind}-{worst.index}" if worst else "learner"  # who alone says so itself
         return Finding(name, f"{run} failed: {state.reason}", words)
     if found.status == "interrupted":
+        full = ", and the disk is full: make room" if found.is_full else ""
         again = f"Go on with: rookery resume {run}"
-        return Finding("owner", f"{run} has no owner: its process died. {again}")
+        return Finding("owner", f"{run} has no owner: its process died{full}. {again}")
     if found.status == "queued" and found.has_server:
         return Finding("cpus", f"{run} waits for CPUs that other runs have: stop one, or add cpus")
     if found.status != "running":
         reason = f", {state.reason}" if state.reason else ""
         return Finding(None, f"{run} does not run: {found.status}{reason}")
-    return _frozen(found) or _unstaffed(found) or _waiting(found, words) or _well(found, worst)
+    stuck = _frozen(found) or _unstaffed(found) or _bus_away(found) or _lasting(found)
+    stuck = stuck or _unheard(found, words) or _missing(found) or _starved(found, words)
+    return stuck or _well(found, worst)
 
 
 def _worst(state: RunState) -> WorkerState | None:
@@ -186,14 +98,73 @@ def _unstaffed(found: Evidence) -> Finding | None:
     return None
 
 
-def _waiting(found: Evidence, words: str) -> Finding | None:
-    """What everyone waits for."""
+def _bus_away(found: Evidence) -> Finding | None:
+    return Finding("bus", f"waiting for the bus: {found.trouble}") if found.trouble else None
+
+
+def _lasting(found: Evidence) -> Finding | None:
+    """Whoever gives signs of life, and is at one thing for long; the longest first."""
+    for name, seconds in sorted(found.same_s.items(), key=lambda each: -each[1]):
+        doing, pid = _doing_text(found.progress[name].doing), found.progress[name].pid
+        summary = f"{name} has been {doing} for {seconds:.0f} s (pid {pid}): it is slow or hangs"
+        return Finding(name, summary + _ended_before(found, name))
+    return None
+
+
+def _unheard(found: Evidence, words: str) -> Finding | None:
+    """The learner has not reported: because of an actor, or of itself."""
     metrics, now = found.metrics, found.now
-    if found.trouble is not None:
-        return Finding("bus", f"waiting for the bus: {found.trouble}")
-    if metrics is None or now - metrics.time_s > STALE_S:
-        return _unheard(found, words)
-    if metrics.recent_steps_per_s > 0:
+    if metrics is not None and now - metrics.time_s <= STALE_S:
+        return None
+    workers, lost = _wanted(found.state), _unlisted(found)
+    inside = [n for n, p in found.progress.items() if p.doing in ("step", "reset")]
+    actors = [n for n, w in workers.items() if w.kind == "actor" and n not in found.actors]
+    actors += [n for n, a in found.actors.items() if n in workers and now - a.time_s > STALE_S]
+    silent = [n for n in inside if n in actors] or [n for n in actors if n not in lost]
+    if silent:
+        name = silent[0]
+        doing = found.progress[name].doing if name in found.progress else ""
+        slow = ", which is slow or hangs" if name in inside else ""
+        what = f"it is {_doing_text(doing)}{slow}" if doing else "its environment is slow or hangs"
+        return Finding(name, f"{name} is silent: {what}", words)
+    waited = f"for {now - metrics.time_s:.0f} s" if metrics else "yet"
+    doing = found.progress["learner-0"].doing if "learner-0" in found.progress else ""
+    what = f"it is {doing}" if doing in ("training", "saving") else "it may be compiling"
+    summary = f"learner-0 has not reported {waited}: {what}"
+    return Finding("learner-0", summary + _ended_before(found, "learner-0"), words)
+
+
+def _missing(found: Evidence) -> Finding | None:
+    """An actor that joined on its own, and that nobody has heard of since."""
+    for name, silent_s in _unlisted(found).items():
+        if silent_s < GONE_S:
+            place = f" on {found.actors[name].host}" if found.actors[name].host else ""
+            return Finding(
+                name,
+                f"{name}{place} was last heard {silent_s:.0f} s ago: its machine or its network is "
+                "gone, or it was killed. Nobody waits for it; it joins again when it is back",
+            )
+    return None
+
+
+def _unlisted(found: Evidence) -> dict[str, float]:
+    """Who joined on its own, has not left, and is not known to the learner any more; its silence in
+    seconds. An older learner does not say whom it knows."""
+    if found.metrics is None or found.metrics.actors is None:
+        return {}
+    return {
+        name: found.now - said.time_s
+        for name, said in found.actors.items()
+        if said.actor not in found.metrics.actors
+        and found.now - said.time_s > STALE_S
+        and found.state.workers[name].running
+        and not _is_ours(found.state.workers[name])
+    }
+
+
+def _starved(found: Evidence, words: str) -> Finding | None:
+    """The learner has nothing to train on."""
+    if found.metrics is None or found.metrics.recent_steps_per_s > 0:
         return None
     full = [name for name, said in found.actors.items() if said.doing == "full bus"]
     if full:
@@ -201,29 +172,18 @@ def _waiting(found: Evidence, words: str) -> Finding | None:
     return Finding("actors", "the learner waits for experience: no fragment is complete", words)
 
 
-def _unheard(found: Evidence, words: str) -> Finding:
-    """The learner has not reported: because of an actor, or of itself."""
-    metrics, now = found.metrics, found.now
-    workers = _wanted(found.state)
-    inside = [n for n, p in found.progress.items() if p.doing in ("step", "reset")]
-    actors = [n for n, w in workers.items() if w.kind == "actor" and n not in found.actors]
-    actors += [n for n, a in found.actors.items() if n in workers and now - a.time_s > STALE_S]
-    silent = [n for n in inside if n in actors] or actors
-    if silent:
-        name = silent[0]
-        doing = found.progress[name].doing if name in found.progress else ""
-        what = f"it is {_doing_text(doing)}" if doing else "its environment is slow or hangs"
-        return Finding(name, f"{name} is silent: {what}", words)
-    waited = f"for {now - metrics.time_s:.0f} s" if metrics else "yet"
-    doing = found.progress["learner-0"].doing if "learner-0" in found.progress else ""
-    what = f"it is {doing}" if doing in ("training", "saving") else "it may be compiling"
-    return Finding("learner-0", f"learner-0 has not reported {waited}: {what}", words)
-
-
 def _doing_text(doing: str) -> str:
     if doing in ("step", "reset"):
-        return f"inside {doing} of its environment, which is slow or hangs"
-    return {"waiting": "waiting for a credit"}.get(doing, doing)
+        return f"inside {doing} of its environment"
+    return {"waiting": "waiting for a credit", "": "playing"}.get(doing, doing)
+
+
+def _ended_before(found: Evidence, name: str) -> str:
+    """What the life before this one ended with, while this one is not back at work."""
+    worker = found.state.workers.get(name)
+    if worker is None or not worker.last_error or worker.error_of == worker.incarnation:
+        return ""
+    return f"; last error: {worker.last_error}"
 
 
 def _well(found: Evidence, worst: WorkerState | None) -> Finding:
@@ -239,6 +199,8 @@ def _well(found: Evidence, worst: WorkerState | None) -> Finding:
     skipped = f"; {damaged_text(damaged)}" if damaged else ""
     diverged = metrics.ledger.dropped.get(DIVERGED, 0)
     skipped += f"; {diverged_text(diverged)}" if diverged else ""
+    for name in found.state.damaged:
+        skipped += f"; checkpoint {name} is damaged and was passed over"
     return Finding(None, f"nothing is stuck: {found.state.id} trains at {rate}{last}{skipped}")
 
 

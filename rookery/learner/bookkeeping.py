@@ -166,6 +166,7 @@ class Bookkeeper:
             self._league.metrics() if self._league is not None else None,
             self.inbox.unread(),
             self.inbox.book.late,
+            self.inbox.book.offers,
         )
         self._bus.publish([Outgoing(METRICS_TRAINING, encode_json(metrics), key=metrics.run)])
 

@@ -169,6 +169,7 @@ class Report:
         league: LeagueMetrics | None = None,
         bus_lag: int | None = None,
         late: Iterable[str] = (),
+        actors: Iterable[str] = (),
     ) -> TrainingMetrics:
         lags, self._lags = self._lags, []
         updates, self._found = self._found, []
@@ -196,6 +197,7 @@ class Report:
             lag_mean=_mean(lags) or 0.0,
             lag_max=lag_max,
             bus_lag=bus_lag,
+            actors=tuple(actors),
             late=tuple(late),
             ledger=ledger,
             values={**self._values.get(self.first, {}), "learning_rate": learning_rate},

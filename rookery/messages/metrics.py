@@ -65,6 +65,7 @@ class TrainingMetrics(JsonRecord, frozen=True, kw_only=True, tag="training"):
     lag_mean: float
     lag_max: int  # the largest lag of any fragment trained in this life
     bus_lag: int | None = None  # messages of experience that are published and not read
+    actors: tuple[str, ...] | None = None  # that have joined and not left; None in older messages
     late: tuple[str, ...] = ()  # actors that nobody waits for any more, until they have delivered
     ledger: LedgerSummary
     values: dict[str, float | None]  # losses and diagnostics; None where a value was not finite

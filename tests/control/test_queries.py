@@ -1,37 +1,30 @@
-"""What a person is told of a run: `why` names what is stuck, and what to do."""
+"""What a person is told of runs, in a line each."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
-from rookery.config.models import RunConfig
 from rookery.config.reading import build
-from rookery.control.diagnosis import Evidence, diagnose, why
+from rookery.control.diagnosis import why
 from rookery.control.find import AmbiguousRun, find_run
 from rookery.control.home import Home
 from rookery.control.queries import make_row, read_rows, status_now, train_result
 from rookery.control.run_log import RunLog
-from rookery.control.run_state import RUNNING, STOPPED, RunState, WorkerState
-from rookery.control.supervision import Silence
+from rookery.control.run_state import RUNNING, STOPPED, RunState
 from rookery.envs.registry import describe
 from rookery.errors import UnknownName
 from rookery.messages import (
-    JOINED_FROM,
-    ActorMetrics,
     CommandAccepted,
     CreateRun,
     RunOwned,
     StartRun,
     StopRun,
-    TrainingMetrics,
     WorkerStarted,
 )
-from rookery.worker.progress import Progress
 from tests.server.test_run_rows import training
 
 STATE = RunState(
@@ -41,85 +34,6 @@ STATE = RunState(
     desired=RUNNING,
     status="running",
 )
-
-
-class FakeHome:
-    """One run that somebody owns, and no bus: nobody has reported anything."""
-
-    def is_owned(self, run: str) -> bool:
-        return True
-
-    def read_run_bus(self, state: RunState) -> None:
-        return None
-
-    def config(self, state: RunState) -> RunConfig:
-        return build({"environment": {"id": "CartPole-v1"}})
-
-    def owner(self, run: str) -> None:
-        return None
-
-    def has_server(self) -> bool:
-        return False
-
-    def progress_dir(self, run: str) -> Path:
-        return Path("/nowhere")
-
-
-def worker(kind: str, index: int, *, running: bool) -> dict[str, WorkerState]:
-    return {f"{kind}-{index}": WorkerState(kind, index, 1, pid=1, running=running)}
-
-
-LEARNER = worker("learner", 0, running=True)
-
-
-def told(workers: dict[str, WorkerState], **changes: Any) -> tuple[str | None, str]:
-    state = msgspec.structs.replace(STATE, workers=workers, **changes)
-    found = why(FakeHome(), state)  # type: ignore[arg-type]
-    return found.component, found.summary
-
-
-def test_a_worker_that_is_down_is_named() -> None:
-    workers = LEARNER | worker("actor", 0, running=True) | worker("actor", 1, running=False)
-    component, summary = told(workers)
-    assert component == "actor-1"
-    assert summary.startswith("actor-1 is down and will be started again")
-
-
-@pytest.mark.parametrize("left", [0, 1, 2])
-def test_a_run_that_was_scaled_to_0_actors_says_so_and_what_to_do(left: int) -> None:
-    workers = dict(LEARNER)
-    for index in range(left):
-        workers |= worker("actor", index, running=False)
-    component, summary = told(workers, actors=0)
-    assert component == "actors"
-    assert "nobody plays: r was scaled to 0 actors" in summary
-    assert "rookery scale r --actors 1" in summary
-
-
-def test_a_learner_that_is_down_comes_before_actors_that_nobody_wants() -> None:
-    component, _ = told(worker("learner", 0, running=False), actors=0)
-    assert component == "learner-0"
-
-
-def test_a_run_without_its_learner_says_so_and_what_to_do() -> None:
-    workers = worker("learner", 0, running=False) | worker("actor", 0, running=True)
-    component, summary = told(workers, learners=0)
-    assert component == "learner"
-    assert "rookery scale r --learner 1" in summary
-
-
-def test_an_actor_that_was_scaled_away_is_neither_down_nor_silent() -> None:
-    workers = LEARNER | worker("actor", 0, running=True) | worker("actor", 1, running=False)
-    component, summary = told(workers, actors=1)
-    assert component == "actor-0" and "silent" in summary  # it has not reported, and is wanted
-
-
-def test_who_joined_on_its_own_plays_for_a_run_of_0_actors() -> None:
-    component, summary = told(LEARNER | worker("actor", JOINED_FROM, running=True), actors=0)
-    assert component == f"actor-{JOINED_FROM}" and "silent" in summary
-
-    component, summary = told(LEARNER | worker("actor", JOINED_FROM, running=False), actors=0)
-    assert component == "actors" and "scaled to 0 actors" in summary
 
 
 # --- a stop whose owner did not live to see it ---------------------------------------------------
@@ -225,65 +139,3 @@ def test_a_speed_from_before_a_jump_is_not_taken_for_the_present_one(jump_s: flo
     said = training(time_s=1e9, recent_steps_per_s=100.0)
     assert make_row(STATE, "terminal", said, 1e9 + 1).steps_per_s == 100.0
     assert make_row(STATE, "terminal", said, 1e9 + jump_s).steps_per_s is None
-
-
-# --- every cause has a name ----------------------------------------------------------------------
-
-WORKERS = LEARNER | worker("actor", 0, running=True) | worker("actor", 1, running=True)
-PLAYING = Progress(9, "step", since=0.0, beat=0.0, pid=77)
-
-
-def evidence(**changes: Any) -> Evidence:
-    """A run that trains, and what is different about it."""
-    now = time.time()
-    found = Evidence(
-        state=msgspec.structs.replace(STATE, workers=WORKERS, owned_by="terminal"),
-        status="running",
-        metrics=training(time_s=now),
-        actors={},
-        progress={"actor-1": PLAYING},
-        silent={},
-        owner=None,
-        owner_pid=5,
-        silent_s=15.0,
-        trouble=None,
-        has_server=False,
-        now=now,
-    )
-    return found._replace(**changes)
-
-
-def said_by_actor(doing: str) -> ActorMetrics:
-    counts = {"fragments": 1, "agent_steps": 1, "steps_per_s": 0.0, "waiting_share": 1.0}
-    return ActorMetrics(run="r", actor="1.1", doing=doing, **counts)  # type: ignore[arg-type]
-
-
-FROZEN = Silence("frozen", 9.0, False)
-IDLE = {"recent_steps_per_s": 0.0}
-
-
-@pytest.mark.parametrize(
-    ("changes", "component", "words"),
-    [
-        ({}, None, "nothing is stuck: r trains at 500 steps/s"),
-        ({"silent": {"actor-1": FROZEN}}, "actor-1", "actor-1 is frozen for 9 s (pid 77): it is"),
-        ({"owner": FROZEN}, "owner", "frozen for 9 s (pid 5): workers go on, and are not replaced"),
-        ({"owner": FROZEN}, "owner", "kill -CONT 5, or take over with rookery resume r"),
-        ({"trouble": "no broker of x answers since 3 s"}, "bus", "waiting for the bus: no broker"),
-        ({"status": "queued", "has_server": True}, "cpus", "r waits for CPUs that other runs have"),
-        ({"metrics": training(late=("1.1",))}, "actor-1", "actor-1 delivered too late"),
-        (
-            {"metrics": training(**IDLE), "actors": {"actor-1": said_by_actor("full bus")}},
-            "actor-1",
-            "actor-1 waits for room: the bus is full",
-        ),
-        ({"metrics": training(**IDLE)}, "actors", "the learner waits for experience"),
-        ({"metrics": None}, "actor-1", "actor-1 is silent: it is inside step of its environment"),
-    ],
-)
-def test_every_cause_is_named(changes: dict[str, Any], component: str | None, words: str) -> None:
-    fresh = dict(changes)
-    if isinstance(fresh.get("metrics"), TrainingMetrics):
-        fresh["metrics"] = msgspec.structs.replace(fresh["metrics"], time_s=time.time())
-    found = diagnose(evidence(**fresh))
-    assert found.component == component and words in found.summary
