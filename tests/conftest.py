@@ -33,12 +33,14 @@ from rookery.worker.xla import prepare_xla
 if TYPE_CHECKING:
     from rookery.bus import Bus
     from rookery.control.home import Home
+    from rookery.control.models import Diagnosis
     from rookery.messages import TrainingMetrics
     from tools.kafka.broker import Cluster
 
 ROOT = Path(__file__).resolve().parents[1]
 COMPILE_CACHE = ROOT / ".cache" / "test-xla"  # one for all sessions: a warm one saves minutes
 POLL_S = 0.02
+NAMED_S = 20.0  # within which `why` names what is wrong
 ORPHAN_GRACE_S = 10.0
 
 
@@ -175,6 +177,21 @@ class Started:
         from rookery.control.details import show
 
         return show(self.cli.home, self.run)
+
+    def why(self) -> Diagnosis:
+        """What `rookery why` says, read in this process."""
+        from rookery.control.diagnosis import why
+
+        return why(self.cli.home, self.cli.home.state(self.run))
+
+    def named(self, component: str | None, words: str, timeout: float = NAMED_S) -> str:
+        """Wait until `why` names this component, with these words; returns all that it says."""
+
+        def said() -> str:
+            found = self.why()
+            return found.summary if found.component == component and words in found.summary else ""
+
+        return str(self.wait_until(said, f"why to name {component}: {words}", timeout))
 
     def worker(self, kind: str, index: int = 0) -> psutil.Process | None:
         """The newest incarnation of a worker, if it is known to live."""

@@ -199,7 +199,7 @@ def _well(found: Evidence, worst: WorkerState | None) -> Finding:
     skipped = f"; {damaged_text(damaged)}" if damaged else ""
     diverged = metrics.ledger.dropped.get(DIVERGED, 0)
     skipped += f"; {diverged_text(diverged)}" if diverged else ""
-    for name in found.state.damaged:
+    for name in list(found.state.damaged)[-1:]:
         skipped += f"; checkpoint {name} is damaged and was passed over"
     return Finding(None, f"nothing is stuck: {found.state.id} trains at {rate}{last}{skipped}")
 

@@ -12,7 +12,6 @@ import pytest
 
 from rookery.checkpoints.checkpoint import load_checkpoint, newest_checkpoint
 from rookery.checkpoints.store import open_store
-from rookery.control.diagnosis import why
 from rookery.learner.manifest import LearnerManifest, pending_fragments
 from rookery.messages import METRICS_TRAINING, StartRun, TrainingMetrics, decode_json
 from tests.conftest import fill, remount
@@ -83,7 +82,7 @@ def kill(running: Started, kind: str, rng: random.Random) -> Started:
     if kind == "main":
         running.kill()
         assert running.show()["status"] == "interrupted"
-        found = why(cli.home, cli.home.state(run))
+        found = running.why()
         assert found.component == "owner" and f"rookery resume {run}" in found.summary
         return cli.start("resume", run, "--json", run=run)
     index = rng.randrange(2) if kind == "actor" else 0
@@ -96,10 +95,16 @@ def kill(running: Started, kind: str, rng: random.Random) -> Started:
         worker = cli.home.state(run).workers[name]
         return worker.incarnation > killed and worker.running
 
+    running.wait_until(lambda: tells_of(running, name, "ended by SIGKILL"), "why to tell of it", 20)
     running.wait_until(replaced, f"a new {name}")
-    told = cli.home.state(run).workers[name].last_error
-    assert told == "ended by SIGKILL", told  # what `why` tells of it from now on
     return running
+
+
+def tells_of(running: Started, name: str, error: str) -> bool:
+    """Whether `why` says what befell a worker, while it is down, or starts, or is back."""
+    found = running.why()
+    told = name in found.summary and error in found.summary
+    return told and found.component in (name, None)
 
 
 def reach(running: Started, env_steps: int, then_s: float) -> None:
@@ -287,6 +292,8 @@ def test_a_full_disk_is_a_clear_error_and_the_run_goes_on_later(cli: Cli, small_
     done = running.finish(expect=1)
     assert "disk is full" in done.stderr + done.stdout or "No space left" in done.stdout
     assert "Traceback" not in done.stderr
+    print(shutil.disk_usage(small_disk), running.why())
+    assert running.why().component == "owner"
     ballast.unlink()
     kept = newest_checkpoint(store_of(cli, running.run), LearnerManifest)
     assert kept is not None
@@ -365,6 +372,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(cli: Cli) -> None:
     resumed_from = load_checkpoint(store, before, LearnerManifest).manifest
     again = cli.start("resume", running.run, "--json", run=running.run)
     again.wait_until(lambda: again.env_steps > resumed_from.ledger.trained, "training")
+    again.named(None, f"checkpoint {newest} is damaged and was passed over")
     done = again.interrupt()
     assert done.code == 130
     assert newest in done.stderr and "SHA-256" in done.stderr

@@ -7,42 +7,25 @@ import os
 import random
 import signal
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
+from tests.conftest import NAMED_S
 from tests.faults.test_faults import BOUND, ENDLESS, OFTEN, SMALL, check_accounts, reach
 
 if TYPE_CHECKING:
     from tests.conftest import Cli, Started
 
-NAMED_S, GOES_ON_S = 20.0, 30.0
+FROZEN, GOES_ON_S = "is frozen for", 30.0
 TWO = (*SMALL, *OFTEN, *ENDLESS, "--actors", 2)
 QUICK = ("--set", "restarts.silent_s=4")
 ROUNDS = int(os.environ.get("ROOKERY_FREEZES", "20"))  # of each kind
 
 
-def why(cli: Cli, run: str) -> dict[str, Any]:
-    """What `rookery why` says, read in this process."""
-    from rookery.control.diagnosis import why
-
-    return why(cli.home, cli.home.state(run)).model_dump()
-
-
 def freeze(process: psutil.Process) -> None:
     process.send_signal(signal.SIGSTOP)
-
-
-def check_named(running: Started, component: str) -> str:
-    """`why` names it as frozen in time; returns its words."""
-
-    def named() -> str:
-        found = why(running.cli, running.run)
-        is_it = found["component"] == component and "is frozen for" in found["summary"]
-        return str(found["summary"]) if is_it else ""
-
-    return str(running.wait_until(named, f"why to name {component}", NAMED_S))
 
 
 def check_trains_on(running: Started, timeout: float = GOES_ON_S) -> None:
@@ -56,7 +39,7 @@ def freeze_worker(running: Started, kind: str, index: int) -> None:
     victim = running.wait_until(lambda: running.worker(kind, index), f"a living {name}")
     before = running.cli.home.state(running.run).workers[name].incarnation
     freeze(victim)
-    check_named(running, name)
+    running.named(name, FROZEN)
 
     def replaced() -> bool:
         worker = running.cli.home.state(running.run).workers[name]
@@ -65,11 +48,7 @@ def freeze_worker(running: Started, kind: str, index: int) -> None:
     running.wait_until(replaced, f"a new {name}", GOES_ON_S)
     assert not victim.is_running() or victim.status() == psutil.STATUS_ZOMBIE
     check_trains_on(running)
-    running.wait_until(
-        lambda: f"{name} was frozen for" in why(running.cli, running.run)["summary"],
-        "why to tell of it",
-        NAMED_S,
-    )
+    running.named(None, f"{name} was frozen for")
 
 
 def freeze_owner(running: Started, thaw: bool) -> Started:
@@ -77,7 +56,7 @@ def freeze_owner(running: Started, thaw: bool) -> Started:
     cli, run = running.cli, running.run
     workers = {n: w.incarnation for n, w in cli.home.state(run).workers.items()}
     freeze(psutil.Process(running.pid))
-    words = check_named(running, "owner")
+    words = running.named("owner", FROZEN)
     assert f"pid {running.pid}" in words and f"rookery resume {run}" in words
     check_trains_on(running)
     silent_s = cli.home.config(cli.home.state(run)).restarts.silent_s
@@ -182,7 +161,7 @@ def freeze_server(cli: Cli, rounds: int, thaw: bool) -> None:
     for _ in range(rounds):
         check_trains_on(server, 60)
         freeze(psutil.Process(server.pid))
-        assert "rookery serve" in check_named(server, "owner")
+        assert "rookery serve" in server.named("owner", FROZEN)
         check_trains_on(server)
         assert "is frozen: let it go on with kill -CONT" in cli("serve", expect=2).error
 
@@ -194,7 +173,8 @@ def freeze_server(cli: Cli, rounds: int, thaw: bool) -> None:
         if thaw:
             server.process.send_signal(signal.SIGCONT)
             assert server.api("GET", f"/runs/{run}")["status"] == "running"
-            server.wait_until(lambda: "frozen" not in why(cli, run)["summary"], "no alarm", 10)
+            said = server.why
+            server.wait_until(lambda said=said: "frozen" not in said().summary, "no alarm", 10)
             continue
         former, server = server, cli.serve()
         server.run = run

@@ -457,6 +457,7 @@ def run_with_faults(cli: Cli, cluster: MockCluster, steps: int, outages: int) ->
             lambda n=told: running.output.read_text().count("waiting: no broker") > n,
             "word of the outage",
         )
+        running.named("bus", "no Kafka broker answers")
         cluster.up()
     done = running.finish(timeout=120, expect=0)
     assert "Traceback" not in done.stderr

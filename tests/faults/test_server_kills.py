@@ -12,7 +12,6 @@ import psutil
 import pytest
 
 from rookery.bus import EARLIEST
-from rookery.control.diagnosis import why
 from rookery.messages import COMMANDS, EVENTS
 from tests.conftest import Cli, Served, wait_until
 
@@ -53,7 +52,8 @@ def kill_over_and_over(cli: Cli, moments: Sequence[str], seed: int) -> None:
         server.process.wait(30)
         wait_until(lambda: not cli.processes(), "the end of its workers", 20)
         for each in runs:
-            found = why(cli.home, cli.home.state(each))
+            server.run = each
+            found = server.why()
             assert found.component == "owner" and "has no owner" in found.summary, found
 
         server = cli.serve("--cpus", 16)

@@ -78,9 +78,11 @@ def test_the_balance_is_exact_with_walk_ins_and_kills(cli: Cli, algorithm: str) 
     stream(running, bus, sender, until=4000)
 
     running.kill()
+    assert running.why().component == "owner"
     running = cli.start("resume", run, "--json", run=run)
     before = running.env_steps
     stream(running, bus, sender, until=before + 4000)
+    running.named(None, "nothing is stuck")
     running.interrupt()
 
     shown, checkpoint = accounts(cli, run)
