@@ -84,9 +84,7 @@ def _unstaffed(found: Evidence) -> Finding | None:
     state, run = found.state, found.state.id
     for name, worker in _wanted(state).items():
         if not worker.running:
-            error = worker.last_error or "no error was reported"
-            summary = f"{name} is down and will be started again; last error: {error}"
-            return Finding(name, summary, worker.last_detail)
+            return _down(name, worker)
     if state.learners == 0:
         again = f"rookery scale {run} --learner 1"
         return Finding(
@@ -96,6 +94,17 @@ def _unstaffed(found: Evidence) -> Finding | None:
         again = f"rookery scale {run} --actors 1"
         return Finding("actors", f"nobody plays: {run} was scaled to 0 actors. Go on with: {again}")
     return None
+
+
+def _down(name: str, worker: WorkerState) -> Finding:
+    """With its error, unless that is one of an earlier life: whoever takes a run up again starts
+    workers that were well."""
+    died = worker.incarnation - (worker.pid is None)  # or the next life is being started already
+    if worker.error_of != died:
+        return Finding(name, f"{name} is being started")
+    error = worker.last_error or "no error was reported"
+    summary = f"{name} is down and will be started again; last error: {error}"
+    return Finding(name, summary, worker.last_detail)
 
 
 def _bus_away(found: Evidence) -> Finding | None:
@@ -181,7 +190,7 @@ def _doing_text(doing: str) -> str:
 def _ended_before(found: Evidence, name: str) -> str:
     """What the life before this one ended with, while this one is not back at work."""
     worker = found.state.workers.get(name)
-    if worker is None or not worker.last_error or worker.error_of == worker.incarnation:
+    if worker is None or worker.error_of != worker.incarnation - 1 or not worker.last_error:
         return ""
     return f"; last error: {worker.last_error}"
 

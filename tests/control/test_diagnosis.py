@@ -67,11 +67,21 @@ def told(workers: dict[str, WorkerState], **changes: Any) -> tuple[str | None, s
     return found.component, found.summary
 
 
-def test_a_worker_that_is_down_is_named() -> None:
-    workers = LEARNER | worker("actor", 0, running=True) | worker("actor", 1, running=False)
-    component, summary = told(workers)
-    assert component == "actor-1"
-    assert summary.startswith("actor-1 is down and will be started again")
+@pytest.mark.parametrize(
+    ("incarnation", "pid", "error_of", "words"),
+    [
+        (1, 7, 0, "is being started"),
+        (2, 7, 2, "is down and will be started again; last error: it broke"),
+        (3, None, 2, "is down and will be started again; last error: it broke"),
+        (3, 7, 2, "is being started"),  # it was well when its owner ended
+    ],
+)
+def test_a_worker_that_is_down_is_named_with_the_error_that_ended_it(
+    incarnation: int, pid: int | None, error_of: int, words: str
+) -> None:
+    down = WorkerState("actor", 1, incarnation, pid=pid, last_error="it broke", error_of=error_of)
+    workers = LEARNER | worker("actor", 0, running=True) | {"actor-1": down}
+    assert told(workers) == ("actor-1", f"actor-1 {words}")
 
 
 @pytest.mark.parametrize("left", [0, 1, 2])
