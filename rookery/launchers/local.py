@@ -18,10 +18,9 @@ from rookery.launchers import Launch, Observed, WorkerSpec
 from rookery.launchers.log_file import bound, forget_old
 from rookery.launchers.standby import Standby
 from rookery.processes import look_at
-from rookery.worker import LIFELINE, NICENESS
+from rookery.worker import LIFELINE, NICENESS, WorkerId
 from rookery.worker.progress import Progress, forget, read_progress
 
-BEHIND = {"actor": 10}  # where cores are scarce the learner goes first: many play, one trains
 GRACE_S = {"learner": 60.0, "inline": 60.0, "actor": 5.0}
 
 
@@ -121,13 +120,22 @@ class LocalLauncher:
                     **os.environ,
                     **spec.environment,
                     LIFELINE: "stdin",
-                    NICENESS: str(self._niceness + BEHIND.get(spec.worker.kind, 0)),
+                    NICENESS: str(self._niceness + behind(spec.worker)),
                 },
                 start_new_session=True,  # Ctrl-C in the terminal is the controller's to handle
             )
 
     def _log(self, name: str) -> Path:
         return self._log_dir / f"{name}.log"
+
+
+def behind(worker: WorkerId) -> int:
+    """By how much a worker steps back: where cores are scarce the learner goes first, since many
+    play and one trains. Actors beyond one a core step further back, as all together would take from
+    it what a few leave it; a few that stepped so far would stand still beside other work."""
+    if worker.kind != "actor":
+        return 0
+    return 5 if worker.index < (os.cpu_count() or 1) else 10
 
 
 def _close_pipe(process: subprocess.Popen[bytes]) -> None:
