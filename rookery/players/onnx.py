@@ -8,7 +8,6 @@ It is the output named `logits` or `action`, or else the first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from rookery.players.choice import gumbel
 from rookery.players.kinds import PlayerKind, Wanted
 from rookery.players.member import Member
 from rookery.players.options import flag
+from rookery.players.scripts import Rule
 from rookery.spaces import Continuous, SeatSpec
 
 _OUTPUTS = ("logits", "action")
@@ -38,8 +38,8 @@ _DTYPES = {
 }
 
 
-class OnnxPlayer:
-    """Acts with a file's own weights; `params` are not looked at."""
+class OnnxPlayer(Rule):
+    """Acts with a file's own weights."""
 
     kind = "onnx"
 
@@ -52,28 +52,18 @@ class OnnxPlayer:
         batches = {node.shape[0] for node in (*self._inputs.values(), self._output)}
         self._one_by_one = 1 in batches
 
-    def initial_state(self, lanes: int) -> dict[str, Any]:
-        return {}
-
-    def act(
-        self,
-        params: Mapping[str, Any],
-        observation: dict[str, Any],
-        mask: Any,
-        state: dict[str, Any],
-        key: Any,
-    ) -> Decision:
+    def decide(self, observation: dict[str, Any], mask: Any, key: Any) -> Decision:
         rows = self._rows(observation)
         if isinstance(self._seat.action, Continuous):
             unknown = np.full(len(rows), np.nan, np.float32)
-            return Decision(rows, bounded(self._seat.action, rows), unknown, state)
+            return Decision(rows, bounded(self._seat.action, rows), unknown, {})
         if self._greedy:
             action = self._act.mode(np, rows, mask)
             log_prob = np.zeros(len(rows), np.float32)  # it could not have done otherwise
         else:
             noise = gumbel(np, key, rows.shape)
             action, log_prob = self._act.sample(np, rows, None, mask, noise)
-        return Decision(action, self._act.to_environment(np, action), log_prob, state)
+        return Decision(action, self._act.to_environment(np, action), log_prob, {})
 
     def _rows(self, observation: dict[str, Any]) -> np.ndarray:
         """(lanes, parameters): what the network says."""

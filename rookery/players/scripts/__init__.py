@@ -9,7 +9,7 @@ from rookery.players import Decision
 
 
 class Rule:
-    """A player without weights and without memory: what it sees is all that it goes by."""
+    """A player that takes no weights and has no memory: what it sees is all that it goes by."""
 
     kind: str = "script"
 
