@@ -187,11 +187,18 @@ class Started:
     def named(self, component: str | None, words: str, timeout: float = NAMED_S) -> str:
         """Wait until `why` names this component, with these words; returns all that it says."""
 
-        def said() -> str:
-            found = self.why()
-            return found.summary if found.component == component and words in found.summary else ""
+        found = self.why()
 
-        return str(self.wait_until(said, f"why to name {component}: {words}", timeout))
+        def is_named() -> bool:
+            nonlocal found
+            found = self.why()
+            return found.component == component and words in found.summary
+
+        try:
+            self.wait_until(is_named, f"why to name {component}: {words}", timeout)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it says {found}") from None
+        return found.summary
 
     def worker(self, kind: str, index: int = 0) -> psutil.Process | None:
         """The newest incarnation of a worker, if it is known to live."""

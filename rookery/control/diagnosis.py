@@ -50,7 +50,7 @@ def diagnose(found: Evidence) -> Finding:
     if found.status != "running":
         reason = f", {state.reason}" if state.reason else ""
         return Finding(None, f"{run} does not run: {found.status}{reason}")
-    stuck = _frozen(found) or _unstaffed(found) or _bus_away(found) or _lasting(found)
+    stuck = _bus_away(found) or _frozen(found) or _unstaffed(found) or _lasting(found)
     stuck = stuck or _unheard(found, words) or _missing(found) or _starved(found, words)
     return stuck or _well(found, worst)
 
@@ -108,6 +108,7 @@ def _down(name: str, worker: WorkerState) -> Finding:
 
 
 def _bus_away(found: Evidence) -> Finding | None:
+    """First of all: whoever waits for it, the owner too, gives no sign of life."""
     return Finding("bus", f"waiting for the bus: {found.trouble}") if found.trouble else None
 
 

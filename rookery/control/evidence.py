@@ -24,7 +24,7 @@ from rookery.messages import METRICS_ACTORS, ActorMetrics, TrainingMetrics, deco
 from rookery.processes import Seen, look_at
 from rookery.worker.progress import Progress, read_progress
 
-FULL_BYTES = 1 << 20  # with less than this no run goes on
+FULL_BYTES = 8 << 20  # free: a run that ended for want of room gave back less than this
 
 
 class Evidence(NamedTuple):

@@ -168,6 +168,7 @@ IDLE = {"recent_steps_per_s": 0.0}
         ({"owner": FROZEN}, "owner", "frozen for 9 s (pid 5): workers go on, and are not replaced"),
         ({"owner": FROZEN}, "owner", "kill -CONT 5, or take over with rookery resume r"),
         ({"trouble": "no broker of x answers since 3 s"}, "bus", "waiting for the bus: no broker"),
+        ({"trouble": "no broker answers", "owner": FROZEN}, "bus", "waiting for the bus"),
         ({"status": "queued", "has_server": True}, "cpus", "r waits for CPUs that other runs have"),
         ({"metrics": training(late=("1.1",))}, "actor-1", "actor-1 delivered too late"),
         (

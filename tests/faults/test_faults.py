@@ -292,8 +292,8 @@ def test_a_full_disk_is_a_clear_error_and_the_run_goes_on_later(cli: Cli, small_
     done = running.finish(expect=1)
     assert "disk is full" in done.stderr + done.stdout or "No space left" in done.stdout
     assert "Traceback" not in done.stderr
-    print(shutil.disk_usage(small_disk), running.why())
-    assert running.why().component == "owner"
+    found = running.why()
+    assert found.component == "owner" and "the disk is full" in found.summary, found
     ballast.unlink()
     kept = newest_checkpoint(store_of(cli, running.run), LearnerManifest)
     assert kept is not None

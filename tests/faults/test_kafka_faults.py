@@ -14,7 +14,6 @@ import pytest
 
 from rookery.control.signing import KEY_VARIABLE, key_path
 from rookery.messages import EXPERIENCES
-from tests.conftest import NAMED_S
 from tests.faults.test_faults import tells_of
 from tools.kafka.broker import Cluster
 
@@ -161,8 +160,8 @@ def test_actors_join_leave_and_die_and_another_learner_takes_over(
         victim.kill()
         victim.wait(30)
         gone = "its machine or its network is gone, or it was killed"
-        running.wait_until(lambda: gone in running.why().summary, "why to name it", NAMED_S)
-        assert running.why().component in names
+        (dead,) = actors_of(running).keys() - {"actor-0"}
+        running.named(dead, gone)
         before = running.env_steps
         running.wait_until(
             lambda: running.env_steps > before + 20_000, "training without the dead actor"

@@ -94,10 +94,8 @@ def test_an_actor_on_another_host_is_cut_off_and_comes_back(
             far = running.wait_until(lambda: steps_from_afar(running), "steps from afar")
             host.cable("down")
             before = running.env_steps
-            (name,) = cli.home.state(running.run).workers.keys() - {"learner-0", "actor-0"}
-            running.named(name, "its machine or its network is gone")
             with pytest.raises(subprocess.TimeoutExpired):
-                actor.wait(20)
+                actor.wait(30)
             running.wait_until(lambda: running.env_steps > before, "training on without it")
             host.cable("up")
             running.wait_until(lambda: steps_from_afar(running) > far + 20_000, "it is back", 90)
