@@ -51,6 +51,7 @@ SAMPLES: dict[Any, Any] = {
     "LedgerSummary": LEDGER,
     "dict[str, dict[str, float]]": {"main": {"main@3": 0.5}},
     "tuple[str, ...]": ("main@3",),
+    "tuple[str, ...] | None": ("0.1",),
     "tuple[str, str]": ("main@3", "script:random"),
     "dict[str, str]": {"main@3": "file"},
     "dict[str, float]": {"player_0": 0.5},
