@@ -187,7 +187,7 @@ class Started:
     def named(self, component: str | None, words: str, timeout: float = NAMED_S) -> str:
         """Wait until `why` names this component, with these words; returns all that it says."""
 
-        found = self.why()
+        found: Diagnosis | None = None
 
         def is_named() -> bool:
             nonlocal found
@@ -198,6 +198,7 @@ class Started:
             self.wait_until(is_named, f"why to name {component}: {words}", timeout)
         except AssertionError as error:
             raise AssertionError(f"{error}; it says {found}") from None
+        assert found is not None
         return found.summary
 
     def worker(self, kind: str, index: int = 0) -> psutil.Process | None:

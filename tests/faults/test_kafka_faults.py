@@ -69,7 +69,7 @@ def lose_the_broker(cli: Cli, cluster: Cluster, away_s: float, eventually: Any) 
 def test_a_run_waits_for_a_broker_that_was_killed(
     cluster_cli: Cli, cluster: Cluster, eventually: Any
 ) -> None:
-    lose_the_broker(cluster_cli, cluster, 3.0, eventually)
+    lose_the_broker(cluster_cli, cluster, 0.5, eventually)
 
 
 @pytest.mark.soak
