@@ -6,7 +6,7 @@ EXTRAS ?= box2d,gymnax,kafka
 TEST_WORKERS ?= 3
 KAFKA_PORT ?= 9092
 
-.PHONY: help setup run page screenshots check test soak bench kafka kafka-stop clean
+.PHONY: help setup run page screenshots check test soak storm bench kafka kafka-stop clean
 
 help:
 	@echo "make run    set up, train CartPole-v1 until it is solved, say what to try next"
@@ -15,6 +15,7 @@ help:
 	@echo "make screenshots  the pictures in docs/images, from true runs (some minutes)"
 	@echo "make check  lint, types, layers; the page is built and its types hold"
 	@echo "make soak   the full counts of the fault and learning tests (about an hour)"
+	@echo "make storm  200 faults of every kind, and 20 freezes of everyone (about an hour)"
 	@echo "make bench  every benchmark, one after the other"
 	@echo "make kafka  a Kafka broker on 127.0.0.1:$(KAFKA_PORT) that keeps running; make kafka-stop ends it"
 
@@ -52,7 +53,13 @@ test: check
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadscope --durations=40
 
 soak: $(VENV)/.test-stamp
-	$(BIN)/python -m pytest --soak -m soak -s
+	@sh tests/system_parts.sh
+	$(BIN)/python -m pytest --soak -m soak -v -n $(TEST_WORKERS) --dist load --ignore=tests/learning
+	$(BIN)/python -m pytest --soak -m soak -v tests/learning
+
+storm: $(VENV)/.test-stamp
+	ROOKERY_STORM_FAULTS=34 ROOKERY_FREEZES=20 $(BIN)/python -m pytest --soak -m soak -v -s -rP \
+	    -n $(TEST_WORKERS) --dist load tests/faults/test_storm.py tests/faults/test_frozen.py
 
 bench: $(VENV)/.test-stamp
 	$(BIN)/python benchmarks/bus.py

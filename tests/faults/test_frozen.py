@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FROZEN, GOES_ON_S = "is frozen for", 30.0
 TWO = (*SMALL, *OFTEN, *ENDLESS, "--actors", 2)
 QUICK = ("--set", "restarts.silent_s=4")
-ROUNDS = int(os.environ.get("ROOKERY_FREEZES", "20"))  # of each kind
+ROUNDS = int(os.environ.get("ROOKERY_FREEZES", "4"))  # of each kind
 
 
 def freeze(process: psutil.Process) -> None:

@@ -46,7 +46,7 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0 or shutil.which("ip") is None, reason="needs root"),
 ]
 
-FAULTS = int(os.environ.get("ROOKERY_STORM_FAULTS", "34"))  # of each of the six storms
+FAULTS = int(os.environ.get("ROOKERY_STORM_FAULTS", "13"))  # of each of the six storms
 CALM_S = 3.0  # of training, at most, between one fault and the next
 STALL_S = 60.0
 NAMED_S = 20.0  # in which `why` names whoever is frozen
