@@ -123,8 +123,9 @@ def _check_checkpoints(home: Home, run: str) -> None:
 
 def _check_environment(home: Home, run: str) -> None:
     from rookery.control.check import check_environment
+    from rookery.control.context import allowed_files
 
-    check_environment(home.files(run))
+    check_environment(allowed_files(home, home.state(run)))
 
 
 def replay(arguments: argparse.Namespace, began: float) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 
 from rookery.actor.main import act
 from rookery.control.check import check_environment
-from rookery.control.context import open_context
+from rookery.control.context import allowed_files, open_context
 from rookery.control.home import Home
 from rookery.control.run_log import RunLog
 from rookery.control.run_state import PAUSED, RUNNING
@@ -63,7 +63,7 @@ def join(kind: str, name: str) -> int:
     workers = home.state(run).workers
     known = workers.get("learner-0")
     if kind == "actor":
-        check_environment(home.files(run))
+        check_environment(allowed_files(home, home.state(run)))
         worker = WorkerId(kind, _unused({w.index for w in workers.values()}), 1)
     else:
         worker = WorkerId(kind, 0, known.incarnation + 1 if known else 1)

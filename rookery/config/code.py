@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import sys
 import threading
@@ -11,6 +12,7 @@ from typing import Any
 from rookery.errors import InputError, first_line, nearest_names
 
 _thread = threading.local()
+_held: set[str] = set()
 
 
 def imported_now() -> str:
@@ -27,6 +29,15 @@ def refuse_while_imported(call: str) -> None:
             f"{call} was called while a run imports {module}, and would begin run after run: "
             'put the call under `if __name__ == "__main__":` there'
         )
+
+
+def hold(target: str) -> None:
+    """From now on this process is given `target` only as what its module itself defines.
+
+    Somebody far away named it. Who may name `my_module:*` may name what is written there, and not
+    whatever else that module has imported: `subprocess.run`, say.
+    """
+    _held.add(target)
 
 
 def load(what: str, target: str) -> Any:
@@ -62,4 +73,16 @@ def load(what: str, target: str) -> Any:
         near = nearest_names(name, (n for n in vars(imported) if not n.startswith("_")))
         advice = f"; did you mean {', '.join(near)}?" if near else ""
         raise InputError(f"{what} {target}: {module} has no {name!r}{advice}")
+    if target in _held and not _defines(module, found):
+        raise InputError(
+            f"{what} {target} is no class or function that is defined in {module}, and others "
+            "cannot be named over the network: name it where it is defined"
+        )
     return found
+
+
+def _defines(module: str, found: Any) -> bool:
+    """Decorated functions keep the module of what they wrap, which is looked at too."""
+    plain = found if isinstance(found, type) else inspect.unwrap(found)
+    is_code = isinstance(plain, type) or inspect.isfunction(plain)
+    return is_code and getattr(found, "__module__", None) == module == plain.__module__

@@ -4,6 +4,9 @@ Whoever names code, a program, a file or a host makes a worker import, start, re
 a name that comes from far away must match one of the owner's patterns in `rookery.yaml`. Each check
 reads the text in the same way as the part that would act on it, and acts on nothing itself.
 
+Code that is allowed is still not whatever a module has imported for itself: in a process that is
+about to import it (`here=True`), `config.code` gives only what is defined there.
+
 Which words in an environment's kwargs are names is a matter of their looks: whatever could be a
 path, a module, an address, or a file that exists counts as one. A path with `..` in it is never
 allowed, so that no pattern can be left by climbing.
@@ -18,6 +21,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rookery.config.algorithm import AlgorithmConfig, OwnConfig
+from rookery.config.code import hold
 from rookery.config.models import Draw, RunConfig
 from rookery.envs.family import FAMILIES
 from rookery.errors import InputError, UnknownName
@@ -46,13 +50,28 @@ class _Named(NamedTuple):
     forms: tuple[str, ...]
 
 
-def refused(config: RunConfig, allow: Allow) -> str | None:
-    """One line that says what the owner did not allow; None where all is well."""
-    return next(_refusals(config, allow), None)
+_Rule = Callable[[str, str, _Named], str | None]  # of where it stands, the text, what it may be
 
 
-def player_refused(text: str, allow: Allow, where: str = "player") -> str | None:
+def refused(config: RunConfig, allow: Allow, *, here: bool = False) -> str | None:
+    """One line that says what the owner did not allow; None where all is well.
+
+    `here`: whether this process goes on to import and to make what is named.
+    """
+    return next(_refusals(config, _rule(allow, here)), None)
+
+
+def player_refused(text: str, allow: Allow, *, here: bool = False) -> str | None:
     """The same for one player's name; a name that is none is refused too."""
+    return _player_refused(text, "player", _rule(allow, here))
+
+
+def seats_refused(seats: Mapping[str, Any], allow: Allow, *, here: bool = False) -> str | None:
+    """The same for a seat map, as a config or a command has it."""
+    return _seats_refused(seats, _rule(allow, here))
+
+
+def _player_refused(text: str, where: str, rule: _Rule) -> str | None:
     try:
         name = PlayerName.parse(text)
     except InputError as error:
@@ -60,13 +79,12 @@ def player_refused(text: str, allow: Allow, where: str = "player") -> str | None
     if _outside(name) == "not said":
         return f"{where} {_shown(name.base)} is a {name.kind}, which nobody may name from elsewhere"
     named = _player(name)
-    if named is not None and (why := _judge(where, name.base, named, allow)) is not None:
+    if named is not None and (why := rule(where, name.base, named)) is not None:
         return why
-    return next(_words_refused(name.options, f"{where} {_shown(name.base)}", allow), None)
+    return next(_words_refused(name.options, f"{where} {_shown(name.base)}", rule), None)
 
 
-def seats_refused(seats: Mapping[str, Any], allow: Allow) -> str | None:
-    """The same for a seat map, as a config or a command has it."""
+def _seats_refused(seats: Mapping[str, Any], rule: _Rule) -> str | None:
     for seat, chosen in seats.items():
         where = f"seats.{_shown(seat)}"
         try:
@@ -74,38 +92,38 @@ def seats_refused(seats: Mapping[str, Any], allow: Allow) -> str | None:
         except (TypeError, KeyError, AttributeError):
             return f"{where} is neither a player nor a draw of players"
         for text in players:
-            if (why := player_refused(text, allow, where)) is not None:
+            if (why := _player_refused(text, where, rule)) is not None:
                 return why
     return None
 
 
-def _refusals(config: RunConfig, allow: Allow) -> Iterator[str]:
+def _refusals(config: RunConfig, rule: _Rule) -> Iterator[str]:
     environment = config.environment
     if _is_code(environment.id):
         named = _Named(("code",), (environment.id,))
-        yield from _one(_judge("environment.id", environment.id, named, allow))
-    yield from _words_refused(environment.kwargs, "environment.kwargs", allow)
-    yield from _algorithm_refused("algorithm", config.algorithm, allow)
+        yield from _one(rule("environment.id", environment.id, named))
+    yield from _words_refused(environment.kwargs, "environment.kwargs", rule)
+    yield from _algorithm_refused("algorithm", config.algorithm, rule)
     for name, policy in config.policies.items():
-        yield from _algorithm_refused(f"policies.{name}.algorithm", policy.algorithm, allow)
+        yield from _algorithm_refused(f"policies.{name}.algorithm", policy.algorithm, rule)
     if config.seat_map:
         named = _Named(("code",), (config.seat_map,))
-        yield from _one(_judge("seat_map", config.seat_map, named, allow))
-    yield from _one(seats_refused(config.seats, allow))
+        yield from _one(rule("seat_map", config.seat_map, named))
+    yield from _one(_seats_refused(config.seats, rule))
     for text in config.league.reference:
-        yield from _one(player_refused(text, allow, "league.reference"))
+        yield from _one(_player_refused(text, "league.reference", rule))
     if config.checkpoint.uri:
         named = _Named(("files",), _paths(config.checkpoint.uri.removeprefix("file:")))
-        yield from _one(_judge("checkpoint.uri", config.checkpoint.uri, named, allow))
+        yield from _one(rule("checkpoint.uri", config.checkpoint.uri, named))
 
 
-def _algorithm_refused(where: str, algorithm: AlgorithmConfig, allow: Allow) -> Iterator[str]:
+def _algorithm_refused(where: str, algorithm: AlgorithmConfig, rule: _Rule) -> Iterator[str]:
     """A user's own is code, and what is written beside it may name anything."""
     if isinstance(algorithm, OwnConfig):
         named = _Named(("code",), (algorithm.kind,))
-        yield from _one(_judge(f"{where}.kind", algorithm.kind, named, allow))
+        yield from _one(rule(f"{where}.kind", algorithm.kind, named))
         options = {k: v for k, v in algorithm.model_dump().items() if k != "kind"}
-        yield from _words_refused(options, where, allow)
+        yield from _words_refused(options, where, rule)
 
 
 def _is_code(environment_id: str) -> bool:
@@ -170,21 +188,21 @@ def _program(engine: str) -> tuple[str, ...]:
 # --- words in kwargs -----------------------------------------------------------------------------
 
 
-def _words_refused(value: Any, where: str, allow: Allow, level: int = 0) -> Iterator[str]:
+def _words_refused(value: Any, where: str, rule: _Rule, level: int = 0) -> Iterator[str]:
     """Of every text in a value of JSON, however deep; the names of options are texts too."""
     if level > _DEEPEST:
         yield f"{where.partition('.')[0]} are nested deeper than {_DEEPEST} levels"
     elif isinstance(value, str):
         named = _word(value, os.path.lexists)
         if named is not None:
-            yield from _one(_judge(where, value, named, allow))
+            yield from _one(rule(where, value, named))
     elif isinstance(value, Mapping):
         for key, part in value.items():
-            yield from _words_refused(str(key), f"{where}, key", allow, level + 1)
-            yield from _words_refused(part, f"{where}.{_shown(str(key))}", allow, level + 1)
+            yield from _words_refused(str(key), f"{where}, key", rule, level + 1)
+            yield from _words_refused(part, f"{where}.{_shown(str(key))}", rule, level + 1)
     elif isinstance(value, Sequence):
         for i, part in enumerate(value):
-            yield from _words_refused(part, f"{where}[{i}]", allow, level + 1)
+            yield from _words_refused(part, f"{where}[{i}]", rule, level + 1)
     elif value is not None and not isinstance(value, bool | int | float):
         yield f"{where} is a {type(value).__name__}, which is no value of JSON"
 
@@ -231,6 +249,17 @@ def _paths(text: str) -> tuple[str, ...]:
     if text.startswith("~"):
         return (text, os.path.normpath(os.path.expanduser(text)))
     return (text, os.path.abspath(text))
+
+
+def _rule(allow: Allow, here: bool) -> _Rule:
+    def rule(where: str, text: str, named: _Named) -> str | None:
+        why = _judge(where, text, named, allow)
+        if why is None and here and "code" in named.kinds:
+            for form in named.forms:
+                hold(form)
+        return why
+
+    return rule
 
 
 def _judge(where: str, text: str, named: _Named, allow: Allow) -> str | None:

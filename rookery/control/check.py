@@ -21,10 +21,12 @@ from rookery.actor.build import check_players
 from rookery.checkpoints.policies import RunFiles
 from rookery.config.models import RunConfig
 from rookery.config.reading import validate
+from rookery.control.allow import refused, seats_refused
 from rookery.control.home import Home
+from rookery.control.settings import Allow
 from rookery.envs.changes import check_unchanged
 from rookery.envs.registry import check_importable, describe
-from rookery.errors import InputError, RookeryError
+from rookery.errors import Forbidden, InputError, RookeryError
 from rookery.players.seat_map import SeatFunction, Seating, reseated
 from rookery.spaces import EnvironmentSpec, spec_from_json, spec_to_json
 from rookery.worker.xla import prepare_xla
@@ -83,11 +85,23 @@ def answer(home: Home, order: Mapping[str, Any]) -> dict[str, Any]:
     """What a server is told of its order; whatever goes wrong is one line."""
     prepare_xla(1)  # looking at a JAX-native environment imports JAX
     try:
+        _check_allowed(order, home.settings.allow)
         return {"spec": check_order(home, order)}
     except RookeryError as error:
         return {"error": " ".join(str(error).split())}
     except Exception as error:  # noqa: BLE001 others' code, in a process of its own
         return {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"}
+
+
+def _check_allowed(order: Mapping[str, Any], allow: Allow) -> None:
+    """The server has judged it; whoever imports what is named judges again."""
+    if "seats" in order:
+        why = seats_refused(order["seats"], allow, here=True)
+    else:
+        config = order.get("config") or {"environment": order["environment"]}
+        why = refused(validate(config), allow, here=True)
+    if why is not None:
+        raise Forbidden(why)
 
 
 def serve_one(end_with_parent: Callable[[], None]) -> int:

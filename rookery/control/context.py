@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from rookery.bus import Bus, Record
+from rookery.checkpoints.policies import RunFiles
 from rookery.control.allow import refused, seats_refused
 from rookery.control.home import Home
+from rookery.control.run_state import RunState
 from rookery.errors import Forbidden, InputError, MessageError
 from rookery.messages import SeatsChanged, decode_json
 from rookery.players.seat_map import SeatFunction, Seating
@@ -12,11 +14,20 @@ from rookery.worker.context import RunContext
 from rookery.worker.policies import least_experience
 
 
+def allowed_files(home: Home, state: RunState) -> RunFiles:
+    """What the run is, for a process that makes what its config names; refuses a config from the
+    network that the owner does not allow."""
+    files = home.files_of(state)
+    if state.origin == "network":
+        if why := refused(files.config, home.settings.allow, here=True):
+            raise Forbidden(why)
+    return files
+
+
 def open_context(home: Home, run: str, seat_function: SeatFunction | None = None) -> RunContext:
-    """Opens the run's bus; refuses a config from the network that the owner does not allow."""
-    state, files = home.state(run), home.files(run)
-    if state.origin == "network" and (why := refused(files.config, home.settings.allow)):
-        raise Forbidden(why)
+    """Opens the run's bus, if its config is allowed."""
+    state = home.state(run)
+    files = allowed_files(home, state)
 
     def trusted(record: Record) -> bool:
         return home.trusts(record.topic, run, record.payload, record.headers)
@@ -26,7 +37,7 @@ def open_context(home: Home, run: str, seat_function: SeatFunction | None = None
         if not trusted(record):
             raise MessageError("a change of seats that is not signed with this home's key")
         if changed.origin == "network":
-            why = seats_refused(changed.seats, home.settings.allow)
+            why = seats_refused(changed.seats, home.settings.allow, here=True)
             if why is not None:
                 raise MessageError(why)
         return changed

@@ -1,7 +1,7 @@
 """What the owner of a home decides for everyone who uses it: `rookery.yaml` in the home.
 
     allow:
-      code: ["my_package.envs:*"]
+      code: ["my_package.envs:Maze"]
       files: [/data/models/*]
     cpus: 8
     server: {host: 0.0.0.0, tls_cert: cert.pem, tls_key: key.pem, allowed_hosts: [lab.example.org]}
@@ -39,7 +39,7 @@ Patterns = tuple[Annotated[str, Field(min_length=1)], ...]
 class Allow(_Part):
     """What a config from the network may name; shell patterns, in which * also stands for /."""
 
-    code: Patterns = Field(default=(), description="module:name, like my_package.envs:*")
+    code: Patterns = Field(default=(), description="module:name, like my_package.envs:Maze")
     binaries: Patterns = Field(default=(), description="engines, by name or path")
     files: Patterns = Field(default=(), description="paths, like /data/models/*.onnx")
     hosts: Patterns = Field(default=(), description="host names in an environment's kwargs")

@@ -97,18 +97,24 @@ def _find(id: str, kwargs: Options) -> tuple[Family, Factory | None]:
 
 
 def _family_of(id: str, factory: Factory, kwargs: Options) -> Family:
-    """Whose kind a user's factory makes; asked of the class where there is one, else of a copy."""
+    """Whose kind a user's factory makes: of a class it is known before anything is called, of a
+    function by what it made."""
     from rookery.envs.gymnasium.make import call_factory
     from rookery.envs.jax.families import OWN
 
     families = [OWN, *map(load_family, FAMILIES)]
-    made: Any = factory
-    owner = next((f for f in families if isinstance(made, type) and f.owns(made)), None)
-    if owner is None:
-        made = call_factory(id, factory, kwargs)
-        owner = next((f for f in families if f.owns(made)), load_family(""))
-        if owner is not OWN and hasattr(made, "close"):
-            made.close()
+    if isinstance(factory, type):
+        owner = next((f for f in families if f.owns(factory)), None)
+        if owner is None:
+            raise InputError(
+                f"environment {id} is a class, and none of environments: subclass gymnasium.Env "
+                "or PettingZoo's, or name a function that makes one"
+            )
+        return owner
+    made: Any = call_factory(id, factory, kwargs)
+    owner = next((f for f in families if f.owns(made)), load_family(""))
+    if owner is not OWN and hasattr(made, "close"):
+        made.close()
     return owner
 
 

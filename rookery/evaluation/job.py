@@ -11,6 +11,7 @@ import traceback
 from typing import Any
 
 from rookery.control.allow import player_refused
+from rookery.control.context import allowed_files
 from rookery.control.home import Home
 from rookery.control.run_state import RunState
 from rookery.errors import Forbidden, RookeryError
@@ -47,10 +48,11 @@ def _done(home: Home, state: RunState, job: Job) -> JobDone:
 
 
 def _result(home: Home, state: RunState, job: Job) -> dict[str, Any]:
+    allowed_files(home, state)  # its environment is made here
     players = [job.player] if isinstance(job, Evaluate) else [job.a, job.b]
     if job.origin == "network":
         for player in players:
-            if why := player_refused(player, home.settings.allow):
+            if why := player_refused(player, home.settings.allow, here=True):
                 raise Forbidden(why)
     if isinstance(job, Evaluate):
         from rookery.evaluation.episodes import evaluate_run

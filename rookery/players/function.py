@@ -35,7 +35,7 @@ def import_function(what: str, target: str) -> Callable[..., Any]:
     if not module or not name:
         raise ConfigError(f"{what} {target} is not of the form module:function")
     found = load(what, target)
-    if not callable(found):
+    if not callable(found) or isinstance(found, type):
         raise InputError(f"{what} {target} is a {type(found).__name__}, not a function")
     return found  # type: ignore[no-any-return]
 

@@ -17,6 +17,7 @@ from rookery.checkpoints.policies import PolicyManifest, load_policy, newest_man
 from rookery.checkpoints.store import open_store
 from rookery.config.models import RunConfig
 from rookery.control.allow import player_refused
+from rookery.control.context import allowed_files
 from rookery.control.home import Home
 from rookery.control.run_state import RunState
 from rookery.errors import Forbidden, InputError, MessageError, UnknownName
@@ -47,14 +48,14 @@ class Sitting:
 
     def __init__(self, home: Home, state: RunState, watch: Watch) -> None:
         self._home, self._state, self._watch = home, state, watch
-        self._files = home.files_of(state)
+        self._files = allowed_files(home, state)
         self.config: RunConfig = self._files.config
         self.spec = self._files.spec
         self._seating = Seating.of(self.config, self.spec)
         for seat, text in watch.players.items():
             if seat not in self.spec.seats:
                 raise UnknownName("seat", seat, self.spec.seats)
-            if text != OWN and (why := player_refused(text, home.settings.allow)):
+            if text != OWN and (why := player_refused(text, home.settings.allow, here=True)):
                 raise Forbidden(why)
         self._fixed: dict[str, Member] = {}  # by seat: those whose weights never change
         self._factory = PlayerFactory(self.spec.id, self._load, greedy=not watch.sampled)

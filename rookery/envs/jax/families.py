@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,10 @@ class CompiledFamily:
         raise AssertionError("users' own environments are imported, not listed")
 
     def owns(self, made: Any) -> bool:
+        """A class may make its spec when it is called; what it must have is known by its looks."""
         spec = getattr(made, "spec", None)
+        if isinstance(made, type) and spec is None:
+            return _has_pure_functions(made)
         return isinstance(spec, EnvironmentSpec) and spec.compiled
 
     def describe(self, id: str, kwargs: Options, factory: Factory | None) -> EnvironmentSpec:
@@ -86,6 +90,16 @@ class PgxFamily(CompiledFamily):
 
 
 OWN, GYMNAX, PGX = CompiledFamily(), GymnaxFamily(), PgxFamily()
+
+
+def _has_pure_functions(made: type) -> bool:
+    """`reset` of a key, and `step` of a key, a state and an action."""
+    return [_parameters(made, name) for name in ("reset", "step")] == [2, 4]
+
+
+def _parameters(made: type, name: str) -> int:
+    function = getattr(made, name, None)
+    return len(inspect.signature(function).parameters) if inspect.isfunction(function) else 0
 
 
 def gymnax_ids() -> list[str]:
