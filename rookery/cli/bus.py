@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from rookery.cli.exits import OK
-from rookery.cli.text import print_table
+from rookery.cli.text import print_table, say
 
 
 def topics(arguments: argparse.Namespace, began: float) -> int:
@@ -19,7 +19,7 @@ def topics(arguments: argparse.Namespace, began: float) -> int:
     if arguments.json:
         print(json.dumps(found))
         return OK
-    print(f"{found['run']} on {found['place']}")
+    say(f"{found['run']} on {found['place']}")
     print_table(
         [("TOPIC", "PARTITIONS", "KEPT", "END", "BYTES", "WRITTEN BY", "READ BY")]
         + [
@@ -43,8 +43,8 @@ def tail(arguments: argparse.Namespace, began: float) -> int:
     from rookery.control.bus_topics import open_tail, row_text
     from rookery.control.home import Home
 
-    def say(row: dict[str, Any]) -> None:
-        print(json.dumps(row) if arguments.json else row_text(row), flush=True)
+    def tell(row: dict[str, Any]) -> None:
+        say(json.dumps(row) if arguments.json else row_text(row))
 
     with open_tail(Home.default(), arguments.topic, arguments.run) as found:
         newest = found.newest(arguments.count)
@@ -52,10 +52,10 @@ def tail(arguments: argparse.Namespace, began: float) -> int:
             print(json.dumps({"topic": arguments.topic, "messages": newest}))
             return OK
         for row in newest:
-            say(row)
+            tell(row)
         if arguments.follow:
             for row in found.follow():
-                say(row)
+                tell(row)
     return OK
 
 
@@ -69,7 +69,7 @@ def lag(arguments: argparse.Namespace, began: float) -> int:
     if arguments.json:
         print(json.dumps(found))
         return OK
-    print(lag_text(found))
+    say(lag_text(found))
     print_table(
         [("PARTITION", "POSITION", "END", "RECORDS", "STEPS")]
         + [

@@ -8,7 +8,7 @@ import json
 from rookery.cli.config import environment_options
 from rookery.cli.exits import OK
 from rookery.cli.options import client_of
-from rookery.cli.text import print_evaluation, safe
+from rookery.cli.text import print_evaluation, say
 
 JOB_S = 24 * 3600.0  # for the result of an evaluation
 
@@ -31,7 +31,7 @@ def match(arguments: argparse.Namespace, began: float) -> int:
         arguments.sampled,
         environment_options(arguments),
     )
-    print(json.dumps(result) if arguments.json else match_text(safe(result)))
+    say(json.dumps(result) if arguments.json else match_text(result))
     return OK
 
 
@@ -42,5 +42,5 @@ def ladder(arguments: argparse.Namespace, began: float) -> int:
 
     home = Home.default()
     found = read_ladder(home, home.find(arguments.run))
-    print(json.dumps(found) if arguments.json else ladder_text(found, arguments.payoff))
+    say(json.dumps(found) if arguments.json else ladder_text(found, arguments.payoff))
     return OK

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from rookery.cli import exits
 from rookery.cli.parser import Verb, all_commands
+from rookery.cli.text import say
 from rookery.errors import (
     DamagedCheckpoint,
     EnvironmentFailed,
@@ -35,12 +36,12 @@ def run(argv: Sequence[str], began: float) -> int:
         verb: Verb = arguments.verb
         return verb(arguments, began)
     except (InputError, DamagedCheckpoint) as error:
-        print(f"rookery: {error}", file=sys.stderr)
+        say(f"rookery: {error}", sys.stderr)
         return exits.BAD_INPUT
     except RookeryError as error:
-        print(f"rookery: {error}", file=sys.stderr)
+        say(f"rookery: {error}", sys.stderr)
         if isinstance(error, EnvironmentFailed):
-            print(error.user_traceback.rstrip(), file=sys.stderr)
+            say(error.user_traceback.rstrip(), sys.stderr)
         return exits.FAILED
     except BrokenPipeError:
         sys.stderr.close()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any, TextIO
 
+from rookery.cli.text import say
 from rookery.config.models import RunConfig
 from rookery.control.run_state import RunState
+from rookery.foreign import clean
 from rookery.messages import TrainingMetrics
 
 PIPED_INTERVAL_S = 5.0
@@ -47,7 +49,7 @@ class Progress:
         self._tell_device(metrics)
         line = f"waiting: {trouble}" if trouble else self.line(state, metrics)
         if self._live is not None:
-            self._live.update(line)
+            self._live.update(clean(line))
             return
         now = time.monotonic()
         if (metrics is None and trouble is None) or now < self._due:
@@ -64,7 +66,7 @@ class Progress:
             return
         self._device = metrics.device
         text = f"the learner computes on {metrics.device}"
-        self._say(text) if self._live is None else self._live.console.print(text)
+        self._say(text) if self._live is None else self._live.console.print(clean(text))
 
     def line(self, state: RunState, metrics: TrainingMetrics | None) -> str:
         alive = sum(w.running for w in state.workers.values() if w.kind != "learner")
@@ -114,7 +116,7 @@ class Progress:
             self._say(f"  try: {look}   rookery plot {run}   rookery runs show {run}")
 
     def _say(self, text: str) -> None:
-        print(text, file=self._out, flush=True)
+        say(text, self._out)
 
 
 def _score(metrics: TrainingMetrics) -> str:

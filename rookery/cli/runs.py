@@ -13,7 +13,7 @@ from rookery.cli.text import (
     print_deleted,
     print_diagnosis,
     print_runs,
-    safe,
+    say,
     show_text,
 )
 
@@ -29,7 +29,7 @@ def runs_list(arguments: argparse.Namespace, began: float) -> int:
 def runs_show(arguments: argparse.Namespace, began: float) -> int:
     run = client_of(arguments).run(arguments.run)
     found = {**run.detail().model_dump(), "directory": run.directory}
-    print(json.dumps(found) if arguments.json else show_text(safe(found)))
+    say(json.dumps(found) if arguments.json else show_text(found))
     return OK
 
 

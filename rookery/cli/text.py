@@ -7,13 +7,19 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rookery.cli.exits import BAD_INPUT, OK
 from rookery.errors import Rejected
+from rookery.foreign import clean, one_line
 
 if TYPE_CHECKING:
     from rookery.control.models import Answer, AuditEntry, NewToken, TokenView
+
+
+def say(text: str, out: TextIO | None = None) -> None:
+    """Print for a person; whatever others wrote in it steers no terminal."""
+    print(clean(text), file=out, flush=True)
 
 
 def print_json(data: Any) -> int:
@@ -22,20 +28,10 @@ def print_json(data: Any) -> int:
 
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:
+    rows = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
         print("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip())
-
-
-def safe(data: Any) -> Any:
-    """Plain data without characters that steer a terminal: others wrote it."""
-    if isinstance(data, str):
-        if data.isprintable():
-            return data
-        return "".join(c for c in data if c.isprintable() or c in "\n\t")
-    if isinstance(data, dict):
-        return {safe(key): safe(value) for key, value in data.items()}
-    return [safe(item) for item in data] if isinstance(data, list | tuple) else data
 
 
 def server_shown(url: str) -> str:
@@ -44,8 +40,6 @@ def server_shown(url: str) -> str:
 
 
 def _short(text: str) -> str:
-    from rookery.client.http import one_line
-
     line = one_line(text)
     return line if len(line) <= 100 else f"{line[:97]}..."
 
@@ -67,7 +61,7 @@ def print_runs(rows: Sequence[dict[str, Any]], as_json: bool) -> int:
         [("RUN", "ENVIRONMENT", "ALGORITHM", "STATUS", "STEPS", "RETURN", "CREATED")]
         + [
             (
-                *(safe(row[key]) for key in ("run", "environment", "algorithm")),
+                *(row[key] for key in ("run", "environment", "algorithm")),
                 _status(row),
                 f"{row['env_steps']:,}",
                 "-" if row["mean_return_100"] is None else f"{row['mean_return_100']:.1f}",
@@ -80,7 +74,7 @@ def print_runs(rows: Sequence[dict[str, Any]], as_json: bool) -> int:
 
 
 def _status(row: dict[str, Any]) -> str:
-    return f"{safe(row['status'])}{', owner frozen' if row['owner_frozen'] else ''}"
+    return f"{row['status']}{', owner frozen' if row['owner_frozen'] else ''}"
 
 
 def show_text(found: dict[str, Any]) -> str:
@@ -130,29 +124,28 @@ def show_text(found: dict[str, Any]) -> str:
 def print_diagnosis(found: dict[str, Any], as_json: bool) -> int:
     if as_json:
         return print_json(found)
-    print(safe(found["summary"]))
+    say(found["summary"])
     if found["detail"]:
-        print(safe(found["detail"]).rstrip())
+        say(found["detail"].rstrip())
     return OK
 
 
 def print_evaluation(result: dict[str, Any], run: str, player: str, as_json: bool) -> int:
     if as_json:
         return print_json(result)
-    result = safe(result)
     trained = player == "policy"
     who = f"{run} at {result['env_steps']:,} steps" if trained else f"{player} in {run}"
-    print(f"{who}, {result['episodes']} fresh episodes")
+    say(f"{who}, {result['episodes']} fresh episodes")
     for name in ("greedy", "sampled"):
         if name in result:
             found = result[name]
             whose = "   mean of all seats" if "seats" in found else ""
-            print(
+            say(
                 f"  {name:8} return {found['mean']:.2f} ± {found['std']:.2f}"
                 f"   length {found['length']:.1f}{whose}"
             )
             for seat, each in found.get("seats", {}).items():
-                print(f"    {seat:14} return {each['mean']:.2f} ± {each['std']:.2f}")
+                say(f"    {seat:14} return {each['mean']:.2f} ± {each['std']:.2f}")
     return OK
 
 
@@ -171,11 +164,11 @@ def print_answers(arguments: argparse.Namespace, answers: Sequence[Answer]) -> i
         raise Rejected(f"it would be rejected: {refused.why}")
     name = answers[-1].run or "dry run"
     if any(answer.outcome == "waiting" for answer in answers):
-        print(f"{name}: waits until somebody carries the run: {effect}")
+        say(f"{name}: waits until somebody carries the run: {effect}")
     elif answers[-1].outcome == "would_accept":
-        print(f"{name}: would be accepted: {effect}")
+        say(f"{name}: would be accepted: {effect}")
     else:
-        print(f"{name}: {effect}")
+        say(f"{name}: {effect}")
     return OK
 
 
@@ -183,7 +176,7 @@ def print_deleted(arguments: argparse.Namespace, answer: Answer) -> int:
     if answer.outcome != "accepted":
         return print_answers(arguments, [answer])
     done = {**answer.model_dump(), "deleted": True}
-    print(json.dumps(done) if arguments.json else f"deleted {answer.run}: {answer.effect}")
+    say(json.dumps(done) if arguments.json else f"deleted {answer.run}: {answer.effect}")
     return OK
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rookery.cli.config import config_from
 from rookery.cli.exits import ENDINGS, FAILED, INTERRUPTED, OK
 from rookery.cli.steer import steer
-from rookery.cli.text import safe, server_shown
+from rookery.cli.text import say, server_shown
 from rookery.errors import InputError, RookeryError, Unreachable
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _train_far(arguments: argparse.Namespace, began: float) -> int:
     if arguments.json:
         print(json.dumps(result))
     else:
-        progress.summary(safe(result))
+        progress.summary(result)
         print(f"  eval and runs show go with --server {shown}")
     return ENDINGS.get(result["status"], FAILED)
 
@@ -118,7 +118,7 @@ def _check_checkpoints(home: Home, run: str) -> None:
     except RookeryError as error:
         raise InputError(f"run {run} cannot be resumed: {error}") from None
     for why in damaged:
-        print(f"rookery: {why}; going on from the one before", file=sys.stderr)
+        say(f"rookery: {why}; going on from the one before", sys.stderr)
 
 
 def _check_environment(home: Home, run: str) -> None:

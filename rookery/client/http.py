@@ -26,6 +26,7 @@ from rookery.errors import (
     Unauthorized,
     Unreachable,
 )
+from rookery.foreign import one_line
 
 if TYPE_CHECKING:
     import httpx2
@@ -163,11 +164,6 @@ def refusal(url: str, status: int, problem: Any) -> RookeryError:
     if 400 <= status < 500:
         return InputError(line or f"{url} refuses: status {status}; is it a Rookery server?")
     return ServerFailed(f"{url} failed: {line or f'status {status}'}")
-
-
-def one_line(text: str) -> str:
-    """Text of others, safe to print: one line, nothing that steers a terminal."""
-    return "".join(c for c in " ".join(text.split()) if c.isprintable())
 
 
 def _encoded(body: Mapping[str, Any]) -> bytes:

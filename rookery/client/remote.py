@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from rookery.client.http import one_line
 from rookery.client.run import ClientRun, wait_for
 from rookery.client.subscription import Event
 from rookery.errors import RookeryError, TimedOut
+from rookery.foreign import one_line
 
 if TYPE_CHECKING:
     from rookery.client import Client

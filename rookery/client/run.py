@@ -7,10 +7,10 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, overload
 
-from rookery.client.http import one_line
 from rookery.client.stream import PATIENCE_S, EventStream
 from rookery.client.subscription import Event
 from rookery.errors import InputError, RookeryError, ServerFailed, TimedOut, Unreachable
+from rookery.foreign import one_line
 
 if TYPE_CHECKING:
     from rookery.client import AnyClient

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rookery.client.address import Address
-from rookery.client.http import API, one_line, refusal
+from rookery.client.http import API, refusal
 from rookery.client.subscription import Event, StreamSubscription
 from rookery.errors import (
     Forbidden,
@@ -28,6 +28,7 @@ from rookery.errors import (
     Unauthorized,
     Unreachable,
 )
+from rookery.foreign import one_line
 
 if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection

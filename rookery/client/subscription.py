@@ -16,8 +16,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from rookery.client.http import one_line
 from rookery.errors import InputError, UnknownName
+from rookery.foreign import one_line
 
 KINDS = ("events", "commands", "metrics", "actors")
 OF_ALL_RUNS = ("events", "commands")  # one channel each; of the others every run has its own

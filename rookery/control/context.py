@@ -18,9 +18,9 @@ def allowed_files(home: Home, state: RunState) -> RunFiles:
     """What the run is, for a process that makes what its config names; refuses a config from the
     network that the owner does not allow."""
     files = home.files_of(state)
-    if state.origin == "network":
-        if why := refused(files.config, home.settings.allow, here=True):
-            raise Forbidden(why)
+    network = state.origin == "network"
+    if network and (why := refused(files.config, home.settings.allow, here=True)):
+        raise Forbidden(why)
     return files
 
 

@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Meta
 from starlette.websockets import WebSocket
 
+from rookery.foreign import clean_json
 from rookery.server.stream.websocket import (
     BAD_MESSAGE,
     GONE,
@@ -153,7 +154,7 @@ class _Show:
             self._note(reply)
             if not isinstance(reply, Refused):
                 reply = msgspec.structs.replace(reply, playing=self._is_playing)
-            await self._caller.websocket.send_text(_encode(reply).decode())
+            await self._caller.websocket.send_text(clean_json(_encode(reply).decode()))
 
     def _note(self, reply: Reply) -> None:
         """When the next frame is due."""

@@ -22,6 +22,7 @@ from rookery.errors import (
     UnknownName,
     nearest_names,
 )
+from rookery.foreign import clean_json
 from rookery.server.http.files import Unsatisfiable
 from rookery.server.sandbox import Busy
 
@@ -41,7 +42,7 @@ def problem(
     found = Problem(
         title=HTTPStatus(status).phrase, status=status, detail=detail[:MOST_DETAIL], **more
     )
-    return Response(found.model_dump_json(), status, headers, media_type=MEDIA_TYPE)
+    return Response(clean_json(found.model_dump_json()), status, headers, media_type=MEDIA_TYPE)
 
 
 def add_handlers(app: FastAPI) -> None:

@@ -26,6 +26,7 @@ from starlette.responses import Response
 from rookery.control.models import Answer
 from rookery.control.tokens import Scope, Token, allows
 from rookery.errors import Forbidden, InputError
+from rookery.foreign import clean_json
 from rookery.messages import new_id
 from rookery.server.control_plane import ControlPlane
 from rookery.server.http.problems import problem
@@ -139,12 +140,15 @@ def author_of(token: Token) -> str:
 
 
 def answer(view: BaseModel, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(view.model_dump_json(), status, headers, media_type="application/json")
+    return Response(
+        clean_json(view.model_dump_json()), status, headers, media_type="application/json"
+    )
 
 
 def plain(data: Any) -> Response:
     """Plain data; a number that JSON lacks becomes null."""
-    return Response(msgspec.json.encode(data), media_type="application/json")
+    text = clean_json(msgspec.json.encode(data).decode())
+    return Response(text, media_type="application/json")
 
 
 def outcome(found: Answer, status: int = 200, headers: dict[str, str] | None = None) -> Response:

@@ -22,6 +22,8 @@ from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, Field, create_model
 
+from rookery.foreign import clean
+
 META = {"rookery/trust": "untrusted"}
 KEY = "untrusted_text"
 
@@ -69,7 +71,7 @@ def output_schema(model: type[BaseModel]) -> dict[str, Any]:
 
 def plain(answer: BaseModel) -> dict[str, Any]:
     """An answer as plain JSON; numbers that are none are null."""
-    values: dict[str, Any] = json.loads(answer.model_dump_json())
+    values: dict[str, Any] = clean(json.loads(answer.model_dump_json()))
     return values
 
 

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from rookery.control.log_messages import Message
+from rookery.foreign import clean_json
 from rookery.server.stream.websocket import Hello, decoded
 
 _RUN = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}"
@@ -78,7 +79,7 @@ def decode(message: Mapping[str, object]) -> Hello | Subscribe:
 
 def entry(message: Message) -> str:
     """A message as one entry of a batch."""
-    return _encode(
+    written = _encode(
         _Entry(
             message.channel,
             message.seq,
@@ -87,7 +88,8 @@ def entry(message: Message) -> str:
             message.time_s,
             msgspec.Raw(message.payload),
         )
-    ).decode()
+    )
+    return clean_json(written.decode())
 
 
 def batch(entries: Iterable[str]) -> str:
