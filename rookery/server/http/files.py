@@ -74,6 +74,8 @@ class FileAnswer(Response):
         try:
             start = {"type": "http.response.start", "status": self.status_code}
             await send({**start, "headers": self.raw_headers})
+            if scope["method"] == "HEAD":
+                self._stop = self._start
             await self._send(send)
         finally:
             os.close(self._file)

@@ -30,7 +30,7 @@ MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = "2"
 MOST_DETAIL = 2000  # characters
 MOST_PATH = 200  # characters of a wrong one that are shown, and compared
-METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 logger = logging.getLogger(__name__)
 

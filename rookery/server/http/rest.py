@@ -22,6 +22,9 @@ from fastapi import Depends, Header, HTTPException, Path, Query, Request
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from starlette.responses import Response
+from starlette.routing import Match
+from starlette.types import Receive, Send
+from starlette.types import Scope as Asked
 
 from rookery.control.models import Answer
 from rookery.control.tokens import Scope, Token, allows
@@ -101,7 +104,18 @@ class _StrictRequest(Request):
 
 
 class Route(APIRoute):
-    """A route whose JSON is read strictly."""
+    """A route whose JSON is read strictly; HEAD goes where GET does, and the server that sends the
+    answer leaves out its body."""
+
+    def matches(self, scope: Asked) -> tuple[Match, Asked]:
+        asks = scope.get("method") == "HEAD"
+        return super().matches({**scope, "method": "GET"} if asks else scope)
+
+    async def handle(self, scope: Asked, receive: Receive, send: Send) -> None:
+        if scope["method"] == "HEAD" and "GET" in (self.methods or ()):
+            await self.app(scope, receive, send)
+        else:
+            await super().handle(scope, receive, send)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()

@@ -171,9 +171,10 @@ class Guard:
             return None
         if b"authorization" in seen:
             return self._bearer(seen[b"authorization"])
-        if ticket is None or method != "GET" or not is_artifact(path):
+        if ticket is None or method not in ("GET", "HEAD") or not is_artifact(path):
             raise RequestRefused(NO_TOKEN)
-        if not self._tickets.take(ticket, path):
+        whole = method == "GET" and all(name != b"range" for name, _ in scope["headers"])
+        if not self._tickets.take(ticket, path, whole):
             raise RequestRefused(BAD_TICKET)
         return TICKET_HOLDER
 

@@ -1,8 +1,11 @@
-"""Tickets: links to one file that work once, within a minute, for whoever holds them.
+"""Tickets: links to one file that work for one download, for whoever holds them.
 
 A browser that downloads a file or shows a video cannot send an Authorization header, and a token
 must not stand in an address, where it would be logged and kept. So a client with a token asks for a
 ticket and puts that into the address instead.
+
+A download is the whole file once, or what a video player or a download manager makes of it: a HEAD,
+then ranges, one after another. So those leave a ticket good for another while; the whole ends it.
 """
 
 from __future__ import annotations
@@ -12,10 +15,12 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 from rookery.errors import InputError
 
-LIFETIME_S = 60.0
+LIFETIME_S = 60.0  # from its issue, or from the last range
+LONGEST_S = 3600.0  # from its issue, whatever is asked for
 MAX_TICKETS = 4096  # beyond that the oldest is void
 _RUNS = "/api/v1/runs/"
 
@@ -28,13 +33,19 @@ def is_artifact(path: str) -> bool:
     )
 
 
+class _Ticket(NamedTuple):
+    path: str
+    until_s: float
+    last_s: float
+
+
 class Tickets:
-    """The tickets that were not used yet, as hashes; safe to use from several threads."""
+    """The tickets that are good, as hashes; safe to use from several threads."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._open: dict[bytes, tuple[str, float]] = {}  # oldest first
+        self._open: dict[bytes, _Ticket] = {}  # those that end first stand in front
 
     def issue(self, path: str) -> str:
         """A ticket for one artifact's path, written without percent-escapes."""
@@ -45,22 +56,28 @@ class Tickets:
             self._forget()
             if len(self._open) >= MAX_TICKETS:
                 del self._open[next(iter(self._open))]
-            self._open[_key(ticket)] = (path, self._clock() + LIFETIME_S)
+            now = self._clock()
+            self._open[_key(ticket)] = _Ticket(path, now + LIFETIME_S, now + LONGEST_S)
         return ticket
 
-    def take(self, ticket: str, path: str) -> bool:
-        """Whether it is good for that path now; a ticket that was shown is void from then on."""
+    def take(self, ticket: str, path: str, whole: bool = True) -> bool:
+        """Whether it is good for that path now; from then on it is void, unless only a part was
+        asked for."""
         with self._lock:
             self._forget()
             found = self._open.pop(_key(ticket), None)
-        return found is not None and found[0] == path
+            if found is None or found.path != path or found.last_s <= self._clock():
+                return False
+            if not whole:
+                self._open[_key(ticket)] = found._replace(until_s=self._clock() + LIFETIME_S)
+        return True
 
     def _forget(self) -> None:
-        """Drop those that are too old: all live equally long, so they stand in front."""
+        """Drop those that are too old: each lives equally long from its last use."""
         now = self._clock()
         while self._open:
             oldest = next(iter(self._open))
-            if self._open[oldest][1] > now:
+            if self._open[oldest].until_s > now:
                 return
             del self._open[oldest]
 

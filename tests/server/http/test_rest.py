@@ -914,6 +914,28 @@ def test_a_ticket_fetches_one_file_once(kept: Stage) -> None:
     detail(kept.ask("POST", "tickets", {"path": "/api/v1/tokens"}), 422)
 
 
+def test_a_ticket_lasts_for_a_head_and_the_ranges_of_one_download(kept: Stage) -> None:
+    url = kept.ask("POST", "tickets", {"path": f"/api/v1/{LOG}"}, scope="read").json()["url"]
+    head = kept.ask("HEAD", url, scope=None)
+    assert head.status_code == 200 and head.headers["content-length"] == "100"
+    for part in ("bytes=0-49", "bytes=50-"):
+        found = kept.ask("GET", url, scope=None, headers={"Range": part})
+        assert found.status_code == 206 and len(found.content) == 50
+    assert kept.ask("GET", url, scope=None).content == bytes(range(100))
+    detail(kept.ask("GET", url, scope=None, headers={"Range": "bytes=0-1"}), 401)
+
+
+@pytest.mark.parametrize(
+    "path", ["runs", "runs/a-run/artifacts", "audit", "algorithms", "openapi.json"]
+)
+def test_head_works_where_get_does(kept: Stage, path: str) -> None:
+    got, head = kept.ask("GET", path), kept.ask("HEAD", path)
+    assert head.status_code == got.status_code == 200
+    assert head.headers["content-length"] == got.headers["content-length"]
+    assert kept.ask("HEAD", "nowhere").status_code == 404
+    assert kept.ask("HEAD", "tickets").status_code == 405
+
+
 # --- tokens --------------------------------------------------------------------------------------
 
 

@@ -446,7 +446,6 @@ def test_a_ticket_opens_one_artifact_once(world: World) -> None:
 @pytest.mark.parametrize(
     ("method", "path"),
     [
-        ("HEAD", ARTIFACT),
         ("POST", ARTIFACT),
         ("DELETE", ARTIFACT),
         ("GET", ARTIFACT + "x"),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rookery.errors import InputError
-from rookery.server.security.tickets import LIFETIME_S, MAX_TICKETS, Tickets, is_artifact
+from rookery.server.security.tickets import LIFETIME_S, LONGEST_S, MAX_TICKETS, Tickets, is_artifact
 
 PATH = "/api/v1/runs/cartpole-abc12/artifacts/videos/a b.mp4"
 
@@ -114,3 +114,26 @@ def test_a_ticket_is_bound_to_its_path(ending: str, path: str) -> None:
     if is_artifact(own):
         tickets = Tickets()
         assert tickets.take(tickets.issue(own), path) is (path == own)
+
+
+def test_a_part_leaves_the_ticket_good_and_the_whole_ends_it(tickets: Tickets) -> None:
+    ticket = tickets.issue(PATH)
+    assert all(tickets.take(ticket, PATH, whole=False) for _ in range(5))
+    assert tickets.take(ticket, PATH)
+    assert not tickets.take(ticket, PATH, whole=False)
+
+
+def test_parts_come_within_a_minute_of_each_other_and_within_an_hour(
+    tickets: Tickets, clock: Clock
+) -> None:
+    ticket, other = tickets.issue(PATH), tickets.issue(PATH)
+    began = clock.now
+    while clock.now < began + LONGEST_S:
+        assert tickets.take(ticket, PATH, whole=False)
+        clock.now += LIFETIME_S - 1
+    assert not tickets.take(ticket, PATH, whole=False)
+    assert not tickets.take(other, PATH, whole=False)
+    late = tickets.issue(PATH)
+    assert tickets.take(late, PATH, whole=False)
+    clock.now += LIFETIME_S
+    assert not tickets.take(late, PATH, whole=False)
