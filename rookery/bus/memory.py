@@ -16,7 +16,7 @@ from typing import Literal
 from pydantic import Field
 
 from rookery.bus import BusPlace, Outgoing, Position, Record, embedded
-from rookery.config.bus import BusConfig
+from rookery.config.bus import MOST_EXPERIENCE_MB, BusConfig
 from rookery.errors import BusFull
 from rookery.messages.ids import EXPERIENCES
 
@@ -281,7 +281,7 @@ class MemoryBusConfig(BusConfig):
 
     one_process = True
     kind: Literal["memory"] = "memory"
-    max_experience_mb: int = Field(default=256, ge=1)
+    max_experience_mb: int = Field(default=256, ge=1, le=MOST_EXPERIENCE_MB)
 
 
 class MemoryRunBus:

@@ -21,7 +21,7 @@ from pydantic import Field
 
 from rookery.bus import BusPlace, Outgoing, Position, Record, embedded
 from rookery.bus.sqlite_file import SqliteFile
-from rookery.config.bus import BusConfig
+from rookery.config.bus import MOST_EXPERIENCE_MB, BusConfig
 from rookery.errors import BusFull, BusUnmade
 from rookery.messages.ids import EXPERIENCES
 
@@ -410,6 +410,7 @@ class SqliteBusConfig(BusConfig):
     max_experience_mb: int = Field(
         default=256,
         ge=1,
+        le=MOST_EXPERIENCE_MB,
         description="kept experience; publishers wait when it is full; more where a few fragments "
         "are larger than that",
     )

@@ -12,6 +12,7 @@ from rookery.config.kinds import BUSES, load_kind
 from rookery.config.part import ByKind, Part
 
 DEFAULT = next(iter(BUSES))
+MOST_EXPERIENCE_MB = 1 << 20  # of any bus: a terabyte
 
 
 class BusConfig(Part):

@@ -241,6 +241,13 @@ class ReplayConfig(Part):
     run: str = Field(default="", description="whose; empty: nobody's, the environment is played")
     start: tuple[int, ...] = Field(default=(), description="offsets; empty: from the oldest kept")
 
+    @field_validator("run")
+    @classmethod
+    def _is_a_run(cls, run: str) -> str:
+        if run and not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", run):
+            raise ValueError(f"replay.run {run[:100]!r} is no run's name: see `rookery runs list`")
+        return run
+
 
 def _is_launcher(name: str) -> str:
     if name not in LAUNCHERS:

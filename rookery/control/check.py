@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+import signal
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -29,9 +31,11 @@ from rookery.envs.registry import check_importable, describe
 from rookery.errors import Forbidden, InputError, RookeryError
 from rookery.players.seat_map import SeatFunction, Seating, reseated
 from rookery.spaces import EnvironmentSpec, spec_from_json, spec_to_json
+from rookery.worker.policies import batch_bytes
 from rookery.worker.xla import prepare_xla
 
 MAX_ORDER_BYTES = 8 << 20
+MOST_MB, MOST_CPU_S = 2048, 30  # that looking at somebody else's config may take
 
 
 def check_config(
@@ -45,8 +49,23 @@ def check_config(
     if config.launcher != "inline":
         check_importable(config.environment.id)
     spec = describe(config.environment.id, config.environment.kwargs)
-    check_players(config, Seating.of(config, spec, seat_function), home.find_files)
+    seating = Seating.of(config, spec, seat_function)
+    if home.cluster is None:
+        _check_memory(config, batch_bytes(config, seating))
+    check_players(config, seating, home.find_files)
     return spec
+
+
+def _check_memory(config: RunConfig, needed: int) -> None:
+    """A batch is held as it came and as it is trained, so half of what there is must hold one."""
+    has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if 2 * needed > has:
+        actors, fragments = config.actors, config.learner.fragments_per_batch
+        raise InputError(
+            f"{actors.envs_per_actor} environments x {actors.rollout_steps} steps x {fragments} "
+            f"fragments are {needed / 1e9:,.1f} GB a batch, and this machine has {has / 1e9:,.1f} "
+            "GB: lower actors.envs_per_actor or actors.rollout_steps"
+        )
 
 
 def check_environment(files: RunFiles) -> None:
@@ -87,10 +106,14 @@ def answer(home: Home, order: Mapping[str, Any]) -> dict[str, Any]:
     try:
         _check_allowed(order, home.settings.allow)
         return {"spec": check_order(home, order)}
-    except RookeryError as error:
-        return {"error": " ".join(str(error).split())}
     except Exception as error:  # noqa: BLE001 others' code, in a process of its own
-        return {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"}
+        return {"error": " ".join(_told(error).split())}
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError):
+        return f"looking at it takes more than {MOST_MB} MB of memory: ask for less"
+    return str(error) if isinstance(error, RookeryError) else f"{type(error).__name__}: {error}"
 
 
 def _check_allowed(order: Mapping[str, Any], allow: Allow) -> None:
@@ -102,6 +125,20 @@ def _check_allowed(order: Mapping[str, Any], allow: Allow) -> None:
         why = refused(validate(config), allow, here=True)
     if why is not None:
         raise Forbidden(why)
+
+
+def _limit() -> None:
+    """Others' code may be slow or large: it ends itself, and says so, before anybody else suffers.
+
+    By time of a processor, which is the same on a busy machine.
+    """
+
+    def too_long(*_: object) -> None:
+        raise InputError(f"looking at it takes more than {MOST_CPU_S} s of a processor")
+
+    signal.signal(signal.SIGXCPU, too_long)
+    resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_S, MOST_CPU_S + 5))
+    resource.setrlimit(resource.RLIMIT_DATA, (MOST_MB << 20, MOST_MB << 20))
 
 
 def serve_one(end_with_parent: Callable[[], None]) -> int:
@@ -116,6 +153,7 @@ def serve_one(end_with_parent: Callable[[], None]) -> int:
     if not line.endswith(b"\n"):
         return 0  # nobody waits any more
     end_with_parent()
+    _limit()
     answers.write(json.dumps(answer(Home.default(), json.loads(line))) + "\n")
     answers.close()
     return 0

@@ -92,6 +92,18 @@ def delivery_bytes(config: RunConfig, seating: Seating) -> int:
     return total
 
 
+def batch_bytes(config: RunConfig, seating: Seating) -> int:
+    """How much memory the steps of one update take, reckoned without taking any."""
+    nets, total = networks(config, seating), 0
+    for policy, layout in layouts(config, seating).items():
+        one, two = (
+            sum(array.nbytes for _, array in named_arrays(blank(nets[policy], rows, 1)))
+            for rows in (1, 2)
+        )
+        total += layout.lanes * layout.rows * (two - one)
+    return total * config.learner.fragments_per_batch
+
+
 def least_experience(config: RunConfig, seating: Seating) -> int:
     """What a bus has to hold, in bytes, so that nobody waits for room that nobody can make.
 

@@ -18,7 +18,7 @@ import yaml
 from pydantic import Field
 
 from rookery.bus import Bus, BusPlace
-from rookery.config.bus import BusConfig
+from rookery.config.bus import MOST_EXPERIENCE_MB, BusConfig
 from rookery.errors import ConfigError, InputError, UnknownName
 
 CONFIG_VARIABLE = "ROOKERY_BUS_CONFIG"
@@ -165,7 +165,10 @@ class KafkaBusConfig(BusConfig):
     partitions: int = Field(default=1, ge=1, description="of `experiences`, when it is made")
     replication: int = Field(default=-1, ge=-1, description="copies; -1: the brokers' default")
     max_experience_mb: int = Field(
-        default=1024, ge=8, description="kept experience; retention takes what is older"
+        default=1024,
+        ge=8,
+        le=MOST_EXPERIENCE_MB,
+        description="kept experience; retention takes what is older",
     )
     experience_hours: float = Field(default=24.0, gt=0, description="that experience is kept")
 

@@ -1,10 +1,12 @@
-"""What somebody tries who has a token of scope `operate`: none of it runs, fills or blinds a server.
+"""What somebody tries who has a token of scope `operate`: none of it runs code or fills memory.
 
 The server allows a whole module, as careless owners do.
 """
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +18,7 @@ import pytest
 from rookery.config import code
 from rookery.control.check import answer, check_order
 from rookery.control.home import Home
-from tests.conftest import Cli, Served
+from tests.conftest import ROOT, Cli, Served
 
 MODULE = """
 import functools
@@ -48,6 +50,17 @@ def choose(observation, mask):
 
 def seat(seat, episode):
     return "main"
+"""
+HEAVY = """
+class Hog(CartPoleEnv):
+    def __init__(self):
+        self.kept = bytearray(1 << 31)
+
+
+class Slow(CartPoleEnv):
+    def __init__(self):
+        while True:
+            pass
 """
 CARTPOLE, GAME = {"id": "CartPole-v1"}, {"id": "pettingzoo:tictactoe_v3"}
 
@@ -142,3 +155,46 @@ def test_the_owner_may_name_what_a_module_imports(place: Path) -> None:
     """In a terminal: `from my_package.envs import Maze` is how packages are written."""
     order = {"config": {"environment": {"id": "my_module:CartPoleEnv"}}}
     assert check_order(Home(place / "home"), order)["seats"]
+
+
+# --- bounds --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("config", "word"),
+    [
+        ({"actors": {"envs_per_actor": 65536, "rollout_steps": 65536}}, "GB a batch"),
+        ({"bus": {"kind": "sqlite", "max_experience_mb": 1 << 40}}, "max_experience_mb"),
+        ({"replay": {"run": "/etc/passwd"}}, "is no run's name"),
+        ({"replay": {"run": "../other"}}, "is no run's name"),
+    ],
+)
+def test_what_no_machine_can_hold_is_refused_at_once(
+    place: Path, config: dict[str, Any], word: str
+) -> None:
+    said = looked_at(place, config)
+    assert word in said and "\n" not in said
+
+
+@pytest.mark.parametrize(
+    ("id", "word"), [("Hog", "MB of memory"), ("Slow", "s of a processor"), ("Maze", "")]
+)
+def test_looking_at_a_config_takes_bounded_memory_and_time(
+    cli: Cli, tmp_path: Path, id: str, word: str
+) -> None:
+    (tmp_path / "my_module.py").write_text(MODULE + HEAVY)
+    cli.home.path.mkdir(exist_ok=True)
+    (cli.home.path / "rookery.yaml").write_text('allow: {code: ["my_module:*"]}\n')
+    program = "from rookery.control import check; check.MOST_CPU_S = 6; check.MOST_MB = 1024; "
+    done = subprocess.run(
+        [sys.executable, "-c", program + "check.serve_one(lambda: None)"],
+        input=json.dumps({"environment": {"id": f"my_module:{id}", "kwargs": {}}}) + "\n",
+        env={**cli.environment, "PYTHONPATH": str(tmp_path)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    said = json.loads(done.stdout)
+    assert word in said["error"] if word else "spec" in said
