@@ -27,7 +27,17 @@ from rookery.control.lease import Holder, Lease
 from rookery.control.run_log import RunLog
 from rookery.control.run_state import DELETED, RunState
 from rookery.control.settings import FILE, Settings
-from rookery.control.signing import KEY_VARIABLE, SIGNATURE, Key, key_path, load_key
+from rookery.control.signing import (
+    KEY_VARIABLE,
+    PLACE,
+    SIGNATURE,
+    SIGNED_EVENTS,
+    Key,
+    Writer,
+    key_path,
+    load_key,
+    placed,
+)
 from rookery.errors import BusError, InputError, UnknownName
 from rookery.messages import (
     COMMANDS,
@@ -58,6 +68,7 @@ class Home:
         self._settings: Settings | None = None
         self._logs: dict[str | None, RunLog] = {}  # that are followed: of all runs, or of one
         self._lock = threading.RLock()
+        self._writer = Writer()
 
     @classmethod
     def default(cls) -> Home:
@@ -135,6 +146,8 @@ class Home:
     def _signed(self, command: Command) -> Outgoing:
         payload = encode_json(command)
         headers = {SIGNATURE: self.signing_key().sign(COMMANDS, command.run, payload)}
+        if isinstance(command, CreateRun):
+            headers |= SIGNED_EVENTS
         return Outgoing(COMMANDS, payload, command.run, headers)
 
     def signing_key(self) -> Key:
@@ -164,8 +177,14 @@ class Home:
         return self._settings
 
     def record(self, *events: Event) -> None:
+        """Append the events, signed, each with its place among those of this thread."""
         self.check_writable()
-        self.control.publish([Outgoing(EVENTS, encode_json(e), key=e.run) for e in events])
+        self.control.publish([self._placed(event, self.signing_key()) for event in events])
+
+    def _placed(self, event: Event, key: Key) -> Outgoing:
+        payload, place = encode_json(event), self._writer.next_place()
+        signature = key.sign(EVENTS, event.run, placed(place, payload))
+        return Outgoing(EVENTS, payload, event.run, {SIGNATURE: signature, PLACE: place})
 
     def create(
         self, config: RunConfig, spec: EnvironmentSpec, author: str, run: str | None = None

@@ -1,15 +1,17 @@
 """Messages as they are handed on, of the control log and of runs' metrics: near or far the same.
 
-Commands that nobody vouches for are left out: whoever may write to the bus could put any name under
-them.
+Commands and events that nobody vouches for are left out: whoever may write to the bus could put any
+name under them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from rookery.bus import Position, Record
 from rookery.control.home import Home
+from rookery.control.run_log import trusts_event
 from rookery.control.run_state import RunState
 from rookery.errors import BusError, MessageError
 from rookery.messages import (
@@ -42,7 +44,9 @@ class Message(NamedTuple):
     payload: bytes  # its JSON as it lies on the bus
 
 
-def read_record(home: Home, channel: str, record: Record) -> tuple[Message, Command | Event] | None:
+def read_record(
+    home: Home, channel: str, record: Record, states: Mapping[str, RunState]
+) -> tuple[Message, Command | Event] | None:
     """A record of the control log, if it is one that counts."""
     topic, kind = CHANNELS[channel]
     try:
@@ -54,6 +58,10 @@ def read_record(home: Home, channel: str, record: Record) -> tuple[Message, Comm
     if channel == "commands" and not (
         record.key == said.run and home.trusts(topic, said.run, record.payload, record.headers)
     ):
+        return None
+    state = states.get(said.run)
+    is_signed = state is not None and state.signed_events  # those of older runs are not
+    if channel == "events" and is_signed and not trusts_event(home, record):
         return None
     tag = str(said.__struct_config__.tag)
     return Message(channel, record.offset, said.run, tag, record.time_s, record.payload), said

@@ -74,9 +74,10 @@ def _topic(
     """The channel's topic, and what makes a message of a record if it is one of the channel's."""
     part, run = split_channel(channel)
     shared = state is not None and is_shared(state)
+    states = home.states() if part == "events" else {}
 
     def of_log(record: Record) -> Message | None:
-        found = read_record(home, channel, record)
+        found = read_record(home, channel, record, states)
         return found[0] if found is not None else None
 
     def of_run(record: Record) -> Message | None:

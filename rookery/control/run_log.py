@@ -2,7 +2,8 @@
 
 A reader begins with the states that others have saved, and saves them anew when it has read much.
 Only commands that were signed with the home's key are folded; the others are kept apart, for the
-owner of their run to reject.
+owner of their run to reject. So are events, but of runs that an older Rookery made, which did not
+sign them; those without a signature are left out.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from rookery.control.saved_states import (
     save,
     thin_events,
 )
+from rookery.control.signing import PLACE, SIGNED_EVENTS, place_of, placed
 from rookery.errors import MessageError
 from rookery.messages import (
     COMMANDS,
@@ -39,6 +41,8 @@ from rookery.messages import (
 SAVE_AFTER = 1_000  # messages since the states were last saved
 MAX_UNSIGNED = 10_000  # kept until their run's owner has rejected them
 MAX_ID = 128  # of a command that nobody vouches for
+MAX_WRITERS = 1_000  # of a run's events that are remembered
+UNSIGNED_EVENT = "it is not signed with this home's key"
 UNSIGNED = "it is not signed with this home's key: send it through the server or the command line"
 
 
@@ -64,9 +68,11 @@ class RunLog:
         self._created: dict[str, int] = {}  # run -> the offset of its CreateRun, until it is folded
         self._changed: set[str] = set()  # runs whose states are not saved
         self._unsaved = 0  # messages since
-        self._taken: dict[str, list[tuple[float, Any]]] = {COMMANDS: [], EVENTS: []}  # not folded
+        self._taken: dict[str, list[tuple[Record, Any]]] = {COMMANDS: [], EVENTS: []}  # not folded
         found = load(home, only) if only is None else _shortened(home, only)
         self.states, self._read, start = found.states, found.read, found.start
+        self._sealed = {run for run, state in self.states.items() if state.signed_events}
+        self._writers: dict[str, dict[str, int]] = {}  # by run, where it is not in the state yet
         self.unsigned, self.strangers = list(found.unsigned), set(found.strangers)
         self._commands = home.control.subscribe(COMMANDS, start.commands if start else EARLIEST)
         self._events = home.control.subscribe(EVENTS, start.events if start else EARLIEST)
@@ -75,16 +81,23 @@ class RunLog:
         """Fold what is new and return it, in the order of time; commands before their answers."""
         self._take(self._events, Event)
         self._take(self._commands, Command)  # read last, or an answer could come first
-        messages = list(_in_order(self._taken[COMMANDS], self._taken[EVENTS]))
+        commands = [(record.time_s, said) for record, said in self._taken[COMMANDS]]
+        events = [
+            (record.time_s, said) for record, said in self._taken[EVENTS] if self._new(record)
+        ]
         self._taken = {COMMANDS: [], EVENTS: []}
+        messages = list(_in_order(commands, events))
         for message in messages:
             before = self.states.get(message.run)
             state = apply(before, message)
             if state is not None:
                 if before is None:
-                    state = replace(state, offset=self._created.pop(message.run))
+                    signed, offset = message.run in self._sealed, self._created.pop(message.run)
+                    state = replace(state, offset=offset, signed_events=signed)
                 self.states[message.run] = state
                 self._changed.add(message.run)
+        for run in self._writers.keys() & self.states:
+            self.states[run] = replace(self.states[run], writers=self._writers.pop(run))
         if self._unsaved >= SAVE_AFTER:
             self.save()
         return messages
@@ -117,9 +130,32 @@ class RunLog:
                     continue
                 message = self._message(record, kind)
                 if message is not None:
-                    self._taken[record.topic].append((record.time_s, message))
+                    self._taken[record.topic].append((record, message))
                 if isinstance(message, CreateRun) and message.run not in self.states:
+                    if (
+                        message.run not in self._created
+                        and SIGNED_EVENTS.items() <= record.headers.items()
+                    ):
+                        self._sealed.add(message.run)
                     self._created.setdefault(message.run, record.offset)
+
+    def _new(self, record: Record) -> bool:
+        """Whether an event is one of its run's own, and not a copy of one."""
+        if not trusts_event(self._home, record):
+            if record.key in self._sealed:
+                self._skipped(f"{record.topic} offset {record.offset}: skipped: {UNSIGNED_EVENT}")
+            return record.key not in self._sealed
+        place, run = place_of(record.headers), record.key
+        if place is None:
+            return True
+        known = self.states[run].writers if run in self.states else {}
+        writers = self._writers.setdefault(run, dict(known))
+        if place[1] <= writers.get(place[0], 0):
+            return False
+        writers[place[0]] = place[1]
+        while len(writers) > MAX_WRITERS:
+            del writers[next(iter(writers))]
+        return True
 
     def _has(self, record: Record) -> bool:
         """Whether the state that was loaded has the message in it."""
@@ -182,6 +218,11 @@ class RunLog:
         if state is not None and (command.id in state.answered or command.id in state.commands):
             return False
         return command.id not in self._rejected
+
+
+def trusts_event(home: StatesHome, record: Record) -> bool:
+    signed = placed(record.headers.get(PLACE, ""), record.payload)
+    return home.trusts(EVENTS, record.key, signed, record.headers)
 
 
 def _shortened(home: LogHome, only: str) -> Found:

@@ -126,6 +126,8 @@ class RunState(msgspec.Struct, frozen=True):
     jobs: dict[str, Job] = {}  # accepted and not done, by command
     matches: tuple[MatchPlayed, ...] = ()  # for the ladder, in the order of the log
     offset: int = -1  # of its CreateRun in the log; -1: an older Rookery saved the state
+    signed_events: bool = False  # events without a signature are nobody's; older runs have them
+    writers: dict[str, int] = {}  # of events -> the last number of each
 
     @property
     def age(self) -> tuple[int, float]:

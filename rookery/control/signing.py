@@ -2,7 +2,8 @@
 
 Whoever can write to a bus is not thereby allowed to steer: a command without the signature of the
 key is rejected, unless the home's settings say `trust_bus`. The key is a file that only its owner
-can read, made at first use; machines of one team share it through $ROOKERY_KEY.
+can read, made at first use; machines of one team share it through $ROOKERY_KEY. Events are signed
+as well, each with its place among those of its writer, so that a copy of one is known as a copy.
 """
 
 from __future__ import annotations
@@ -13,12 +14,16 @@ import hmac
 import os
 import secrets
 import tempfile
+import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 from rookery.errors import InputError
 
 KEY_VARIABLE = "ROOKERY_KEY"
 SIGNATURE = "signature"  # name of the header
+PLACE = "place"  # of an event: who wrote it, and how many before it; signed with it
+SIGNED_EVENTS = {"events": "signed"}  # said with a CreateRun: no event of the run comes without
 
 
 class Key:
@@ -43,6 +48,28 @@ class Key:
         return hmac.compare_digest(
             signature.encode("utf-8", "replace"), self.sign(topic, run, payload).encode()
         )
+
+
+class Writer(threading.local):
+    """Numbers what a thread writes: its messages lie on the bus in this order."""
+
+    def __init__(self) -> None:
+        self._name, self._count = secrets.token_hex(6), 0
+
+    def next_place(self) -> str:
+        self._count += 1
+        return f"{self._name}:{self._count}"
+
+
+def place_of(headers: Mapping[str, str]) -> tuple[str, int] | None:
+    """(who, how many-th), if the headers say it."""
+    writer, _, number = headers.get(PLACE, "").partition(":")
+    return (writer, int(number)) if number.isascii() and number.isdecimal() else None
+
+
+def placed(place: str, payload: bytes) -> bytes:
+    """What is signed of an event: without its place a copy of it would count again."""
+    return place.encode() + b"\n" + payload
 
 
 def key_path(home: Path) -> Path:

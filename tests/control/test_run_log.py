@@ -18,14 +18,25 @@ import pytest
 from rookery.bus import Bus, Outgoing, Position, Record, Subscription
 from rookery.config.reading import build
 from rookery.control.home import Home, content
-from rookery.control.run_log import MAX_ID, UNSIGNED, RunLog
+from rookery.control.log_messages import read_record
+from rookery.control.run_log import MAX_ID, UNSIGNED, UNSIGNED_EVENT, RunLog
 from rookery.control.run_state import DELETED, RUNNING, STOPPED
-from rookery.control.signing import KEY_VARIABLE, SIGNATURE, Key, key_path, load_key
+from rookery.control.signing import (
+    KEY_VARIABLE,
+    PLACE,
+    SIGNATURE,
+    SIGNED_EVENTS,
+    Key,
+    key_path,
+    load_key,
+    placed,
+)
 from rookery.envs.registry import describe
 from rookery.errors import InputError
 from rookery.messages import (
     COMMANDS,
     EVENTS,
+    CheckpointDamaged,
     Command,
     CommandAccepted,
     CommandRejected,
@@ -33,6 +44,9 @@ from rookery.messages import (
     DeleteRun,
     Event,
     PauseRun,
+    ResumeRun,
+    RunEnded,
+    RunOwned,
     ScaleActors,
     SetHyperparameters,
     StartRun,
@@ -239,10 +253,13 @@ def test_an_unsigned_creation_makes_no_run(open_home: Callable[..., Home]) -> No
     for _ in range(2):
         log = RunLog(open_home())
         log.read()
-        log.refuse_unsigned(lambda command: True)
         assert log.states == {} and open_home().states() == {}
-    assert answers(home) == [("forged", UNSIGNED)]
     assert not key_path(home.path).exists(), "reading makes no key"
+    for _ in range(2):
+        log = RunLog(open_home())
+        log.read()
+        log.refuse_unsigned(lambda command: True)
+    assert answers(home) == [("forged", UNSIGNED)]
 
 
 def test_an_unsigned_command_for_an_unknown_run_is_rejected(
@@ -323,6 +340,105 @@ def test_a_setting_that_cannot_be_read_is_no_trust(open_home: Callable[..., Home
     publish(home, CreateRun(run=RUN, config=CONTENT))
     with pytest.raises(InputError, match="did you mean trust_bus"):
         RunLog(home).read()
+
+
+# --- events --------------------------------------------------------------------------------------
+
+ENDED = RunEnded(run=RUN, status="failed", reason="forged")
+
+
+def running(home: Home) -> RunLog:
+    log = create(home)
+    home.send(StartRun(run=RUN, id="start"))
+    carry(log)
+    assert log.states[RUN].status == "queued"
+    return log
+
+
+def event_headers(home: Home, place: str) -> dict[str, str]:
+    signed = home.signing_key().sign(EVENTS, RUN, placed(place, encode_json(ENDED)))
+    return {SIGNATURE: signed, PLACE: place}
+
+
+EVENT_FORGERIES: dict[str, Callable[[Home, Home], dict[str, str]]] = {
+    "no signature": lambda home, other: {},
+    "another key": lambda home, other: event_headers(other, "me:1"),
+    "another place": lambda home, other: {**event_headers(home, "me:1"), PLACE: "me:2"},
+    "a command's signature": lambda home, other: signature(home, ENDED),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("forgery", EVENT_FORGERIES)
+def test_an_event_that_is_not_signed_ends_no_run(
+    open_home: Callable[..., Home], forgery: str
+) -> None:
+    home, told = open_home(), list[str]()
+    running(home)
+    headers = EVENT_FORGERIES[forgery](home, open_home("other"))
+    home.control.publish([Outgoing(EVENTS, encode_json(ENDED), RUN, headers)])
+    log = RunLog(home, skipped=told.append)
+    assert ENDED not in log.read()
+    assert log.states[RUN].status == "queued"
+    assert told == [f"{EVENTS} offset 2: skipped: {UNSIGNED_EVENT}"]
+    for record in records(home, EVENTS)[-1:]:
+        assert read_record(home, "events", record, log.states) is None
+
+
+def test_a_copy_of_an_event_is_nothing_new(open_home: Callable[..., Home]) -> None:
+    """Also for a reader that begins with a state that was saved."""
+    home = open_home()
+    log = running(home)
+    home.record(ENDED)
+    copied = records(home, EVENTS)[-1]
+    home.send(ResumeRun(run=RUN, id="again"))
+    carry(log)
+    assert log.states[RUN].status == "queued"
+    RunLog(home).save()
+    home.control.publish([Outgoing(EVENTS, copied.payload, RUN, copied.headers)])
+    for reader in (log, RunLog(open_home()), RunLog(open_home(), RUN)):
+        reader.read()
+        assert reader.states[RUN].status == "queued"
+    home.record(ENDED)
+    carry(log)
+    assert log.states[RUN].status == "failed"
+
+
+def test_the_events_of_a_run_that_an_older_version_made_count_unsigned(
+    open_home: Callable[..., Home],
+) -> None:
+    home = open_home()
+    made = CreateRun(run=RUN, id="create", config=CONTENT)
+    publish(home, made, signature(home, made))
+    started = StartRun(run=RUN, id="start")
+    publish(home, started, signature(home, started))
+    said = (CommandAccepted(run=RUN, command=c) for c in ("create", "start"))
+    older = [*said, RunOwned(run=RUN, pid=1)]
+    home.control.publish([Outgoing(EVENTS, encode_json(event), RUN) for event in older])
+    log = RunLog(home)
+    assert len(log.read()) == 5 and log.states[RUN].status == "queued"
+    publish(home, made, {**signature(home, made), **SIGNED_EVENTS})  # a copy seals nothing
+    home.record(ENDED)
+    assert RunLog(open_home()).read()[-1] == ENDED
+
+
+def test_threads_and_homes_that_write_events_do_not_take_each_others_places(
+    open_home: Callable[..., Home],
+) -> None:
+    home, other = open_home(), open_home()
+    log = running(home)
+
+    def write(where: Home, name: str) -> None:
+        for number in range(20):
+            where.record(CheckpointDamaged(run=RUN, name=f"{name}-{number}", why="x"))
+
+    whose = ((home, "a"), (home, "b"), (other, "c"))
+    threads = [threading.Thread(target=write, args=each) for each in whose]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    log.read()
+    assert len(log.states[RUN].damaged) == 60
 
 
 def test_machines_with_the_same_key_trust_each_other(

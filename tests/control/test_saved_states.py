@@ -231,9 +231,9 @@ def create(home: Home, *runs: str) -> None:
         home.record(CommandAccepted(run=run, command=made.id))
 
 
-def checkpoints(run: str, count: int, generation: int = 1) -> list[Outgoing]:
-    saved = (CheckpointSaved(run=run, name=f"{generation}.{n}", env_steps=n) for n in range(count))
-    return [Outgoing(EVENTS, encode_json(event), run) for event in saved]
+def checkpoints(run: str, count: int, generation: int = 1) -> list[CheckpointSaved]:
+    steps = range(count)
+    return [CheckpointSaved(run=run, name=f"{generation}.{n}", env_steps=n) for n in steps]
 
 
 def read_all(home: Home, topic: str) -> list[Record]:
@@ -269,7 +269,7 @@ def test_a_home_of_before_is_folded_once(
 ) -> None:
     home = open_home()
     create(home, *RUNS)
-    home.control.publish(checkpoints("a", 1500))
+    home.record(*checkpoints("a", 1500))
     expected, counted = whole(home), Counted(monkeypatch)
     assert open_home().state("b") == expected["b"]
     assert counted.count >= 1500, "who comes first reads all of it"
@@ -297,9 +297,9 @@ def test_old_checkpoints_leave_the_log_and_nothing_else_does(
     monkeypatch.setattr(saved_states, "KEPT_WHOLE", 50)
     home = open_home()
     create(home, *RUNS)
-    home.control.publish(checkpoints("c", 1))
+    home.record(*checkpoints("c", 1))
     for generation in range(20):
-        home.control.publish(checkpoints("a", 40, generation) + checkpoints("b", 40, generation))
+        home.record(*checkpoints("a", 40, generation), *checkpoints("b", 40, generation))
         home.record(MatchPlayed(run="a", players=("a", "b"), wins=generation, draws=0, losses=0))
     before = whole(home)
     log = saved(home)
@@ -320,7 +320,7 @@ def test_who_reads_one_run_lets_the_log_be_shortened(
     create(home, "a", "b")
     log = RunLog(home, "a")
     log.read()
-    home.control.publish(checkpoints("b", 30))
+    home.record(*checkpoints("b", 30))
     log.read()
     found = load(home, None)
     assert found.start == Positions(home.control.end(COMMANDS), home.control.end(EVENTS))
@@ -395,7 +395,8 @@ def test_another_key_has_states_of_its_own(
 
 def test_who_has_no_key_saves_nothing(open_home: Callable[..., Home]) -> None:
     home = open_home()
-    home.control.publish(checkpoints("a", 1500))
+    events = [Outgoing(EVENTS, encode_json(event), "a") for event in checkpoints("a", 1500)]
+    home.control.publish(events)
     saved(home)
     assert read_all(home, STATES) == [] and home.key is None
 

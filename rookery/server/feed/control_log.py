@@ -48,10 +48,10 @@ class ControlFeed:
         if not self._readers:
             self._begin()
         records = {channel: self._records(channel) for channel in CHANNELS}
-        said = {channel: self._said(channel, found) for channel, found in records.items()}
         self._is_behind |= any(records.values())
         if self._is_behind:
             self._fold()
+        said = {channel: self._said(channel, found) for channel, found in records.items()}
         self._wait_s = POLL_S if self._home.cluster is not None else 0.0
         for channel, found in records.items():  # from here on nothing can fail
             if found:
@@ -84,7 +84,7 @@ class ControlFeed:
         return found
 
     def _said(self, channel: str, records: list[Record]) -> list[_Said]:
-        pairs = (read_record(self._home, channel, record) for record in records)
+        pairs = (read_record(self._home, channel, record, self.states) for record in records)
         return [pair for pair in pairs if pair is not None]
 
     def _fold(self) -> None:
