@@ -370,8 +370,9 @@ class Cli:
             (started.run,) = fresh
         return started
 
-    def serve(self, *options: object, timeout: float = 60.0) -> Served:
-        """`rookery serve` on a free port, once it is ready."""
+    def serve(self, *options: object, timeout: float = 60.0, descriptors: int = 0) -> Served:
+        """`rookery serve` on a free port, once it is ready; with so many descriptors, if said."""
+        limited = ("sh", "-c", f'ulimit -n {descriptors} && exec "$@"', "sh") if descriptors else ()
         self._count += 1
         output = self.home.path.parent / f"server-{self._count}"
         with (
@@ -379,7 +380,7 @@ class Cli:
             open(output.with_suffix(".err"), "wb") as stderr,
         ):
             process = subprocess.Popen(
-                self._argv(("serve", "--json", "--port", "0", *options)),
+                [*limited, *self._argv(("serve", "--json", "--port", "0", *options))],
                 env=self.environment,
                 stdout=stdout,
                 stderr=stderr,

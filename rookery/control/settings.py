@@ -60,6 +60,9 @@ class ServerSettings(_Part):
     burst: int = Field(default=1200, ge=1, description="requests of one token at once")
     changes_per_s: float = Field(default=20.0, gt=0, description="of one token, in the long run")
     change_burst: int = Field(default=60, ge=1, description="changes by one token at once")
+    connections: int = Field(
+        default=1024, ge=64, description="at a time, or as many as there are file descriptors for"
+    )
     stream_clients: int = Field(default=512, ge=1, description="that follow the stream at a time")
     stream_queue: int = Field(
         default=1024, ge=1, description="messages kept for a slow client before some are left out"

@@ -60,10 +60,11 @@ def build_app(
         server.requests_per_s, server.burst, server.changes_per_s, server.change_burst
     )
     meter, tickets, hub = HttpMeter(), Tickets(), Hub(plane.follower, settings)
+    meter.stream_clients = lambda: hub.clients
     watchers = Watchers(plane.home.environment, server.viewers)
     doors = Doors(hub, make_mcp and partial(make_mcp, plane, limits), plane.warm)
     api = build_api(plane, tokens, tickets, meter, doors.open)
-    _add_conversations(api, hub, watchers, tokens, meter)
+    _add_conversations(api, hub, watchers, tokens)
     doors.api = api
     guard = Guard(
         doors,
@@ -189,15 +190,12 @@ def _add_health(app: FastAPI, plane: ControlPlane) -> None:
         return plain(await to_thread.run_sync(document, app))
 
 
-def _add_conversations(
-    app: FastAPI, hub: Hub, watchers: Watchers, tokens: TokenStore, meter: HttpMeter
-) -> None:
+def _add_conversations(app: FastAPI, hub: Hub, watchers: Watchers, tokens: TokenStore) -> None:
     def authenticate(text: str) -> Token | None:
         return tokens.check(text, time.time())
 
     async def stream(websocket: WebSocket) -> None:
-        with meter.stream_client():
-            await hub.stream(websocket, authenticate)
+        await hub.stream(websocket, authenticate)
 
     async def watch(websocket: WebSocket) -> None:
         await watchers.watch(websocket, authenticate)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 PLACE, TOKEN = "server.json", "server.token"
 OTHER_PORTS = 10  # that are tried after the usual one, where nobody asked for a certain one
 GRACEFUL_S = 5
+BACKLOG = 128  # connections that wait to be taken: all of them at once find descriptors
 SWITCH_S = 0.001  # that a thread which reads files may hold up the one that answers
 LOCK_PATIENCE_S = 0.5  # others look at the lock for a moment
 
@@ -107,14 +108,18 @@ def _serve(
     import uvicorn
 
     from rookery.server.app import build_app
+    from rookery.server.security.connections import Connections, room_for
     from rookery.server.security.refusals import quieten_server_log
+    from rookery.server.security.wire import WebSocketConnection, http_connections
 
     quieten_server_log()
+    connections = Connections(room_for(settings.server.connections))
     config = uvicorn.Config(
         build_app(plane, tokens, settings),
-        http="httptools",
-        ws="websockets-sansio",
+        http=http_connections(connections),
+        ws=WebSocketConnection,
         loop="uvloop",
+        backlog=BACKLOG,
         log_config=None,
         access_log=False,  # addresses may hold tickets; /metrics counts requests
         server_header=False,
@@ -190,7 +195,7 @@ def _listening(server: ServerSettings, may_move: bool) -> Iterator[socket.socket
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((host, port))
-            listener.listen(1024)
+            listener.listen(BACKLOG)
         except OSError as failed:
             error = failed
             listener.close()

@@ -20,6 +20,7 @@ from msgspec import Meta
 from starlette.websockets import WebSocket
 
 from rookery.foreign import clean_json
+from rookery.server.security.shares import NoPlace, Shares
 from rookery.server.stream.websocket import (
     BAD_MESSAGE,
     GONE,
@@ -83,18 +84,17 @@ class Watchers:
     """Everyone who watches; each has a process, so they are few."""
 
     def __init__(self, environment: Mapping[str, str], most: int) -> None:
-        self._environment, self._most = environment, most
-        self._watching = 0
+        self._environment, self._shares = environment, Shares(most, "viewers")
 
     async def watch(self, websocket: WebSocket, authenticate: Authenticate) -> None:
         """Converse with one person until they leave or have to."""
         caller = Caller(websocket, authenticate)
         try:
             await websocket.accept()
-            await caller.greet(decode)
-            if self._watching >= self._most:
-                raise Hangup(TOO_MANY, f"{self._most} people watch already: try again later")
-            await self._show(caller)
+            with self._shares.place(await caller.greet(decode)):
+                await self._show(caller)
+        except NoPlace as crowded:
+            await caller.refuse(Hangup(TOO_MANY, str(crowded)))
         except Hangup as refusal:
             await caller.refuse(refusal)
         except GONE:
@@ -103,12 +103,10 @@ class Watchers:
     async def _show(self, caller: Caller) -> None:
         viewer = ViewerProcess(self._environment)
         show = _Show(caller, viewer)
-        self._watching += 1
         try:
             await caller.websocket.send_text(READY)
             await together(show.listen, caller.stay_known, show.play)
         finally:
-            self._watching -= 1
             await viewer.close()
 
 

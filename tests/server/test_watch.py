@@ -184,7 +184,7 @@ async def test_no_more_watch_than_may(server: Served, run: str) -> None:
     async with watching(server) as first, watching(server) as second, watching(server) as third:
         for watcher in (first, second):
             assert (await watcher.hear())["type"] == "ready"
-        assert await third.closed() == (4429, "2 people watch already: try again later")
+        assert await third.closed() == (4429, "all 2 viewers are taken: try again later")
     async with watching(server) as again:
         assert (await again.hear())["type"] == "ready"
 

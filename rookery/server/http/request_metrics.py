@@ -2,7 +2,7 @@
 
     meter = HttpMeter()
     app = Metered(app, meter)           # outermost, so that refusals count too
-    with meter.stream_client(): ...     # while a client of the stream is there
+    meter.stream_clients = lambda: 3    # how many follow the stream, asked when it is told
 
 Labels are few by design: requests are counted by the template of their route, never by their path,
 and by a known method.
@@ -14,8 +14,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -38,13 +37,13 @@ BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 
 
 
 class HttpMeter:
-    """Counts requests and clients of the stream. Safe from threads."""
+    """Counts requests. Safe from threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._requests: Counter[tuple[str, str, str]] = Counter()  # method, route, status
         self._times: dict[str, _Times] = {}  # by route
-        self._stream_clients = 0
+        self.stream_clients: Callable[[], int] = lambda: 0
 
     def record(self, method: str, route: str, status: int, seconds: float) -> None:
         """`route` is a template, as `route_of` gives."""
@@ -54,19 +53,6 @@ class HttpMeter:
                 route = OTHER
             self._requests[method, route, str(status)] += 1
             self._times.setdefault(route, _Times()).add(seconds)
-
-    @contextmanager
-    def stream_client(self) -> Iterator[None]:
-        """A client of the stream is there while inside."""
-        self._count_clients(1)
-        try:
-            yield
-        finally:
-            self._count_clients(-1)
-
-    def _count_clients(self, change: int) -> None:
-        with self._lock:
-            self._stream_clients += change
 
     def families(self) -> list[Metric]:
         requests = CounterMetricFamily(
@@ -81,7 +67,7 @@ class HttpMeter:
                 requests.add_metric(labels, count)
             for route, times in self._times.items():
                 seconds.add_metric([route], times.buckets(), times.sum)
-            clients.add_metric([], self._stream_clients)
+            clients.add_metric([], self.stream_clients())
         return [requests, seconds, clients]
 
 

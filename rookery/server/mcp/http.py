@@ -7,7 +7,7 @@ that wait for an answer belong to the token that began them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,17 +17,21 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp
 from mcp.server.transport_security import TransportSecuritySettings
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rookery.control.tokens import Token
+from rookery.server.http.problems import problem
 from rookery.server.mcp.server import RookeryServer
+from rookery.server.security.shares import NoPlace, Shares
 
 if TYPE_CHECKING:
     from rookery.server.control_plane import ControlPlane
     from rookery.server.security.limits import RateLimits
 
-MOST_SESSIONS = 1024
-IDLE_S = 1800.0
+MOST_SESSIONS = 256
+IDLE_S = 300.0  # after which a session that no request belongs to is forgotten
+
+SESSION = b"mcp-session-id"  # the header
 
 _caller: ContextVar[Token] = ContextVar("caller")  # whose request is being served
 
@@ -47,7 +51,54 @@ def http_door(plane: ControlPlane, limits: RateLimits | None) -> McpDoor:
         session_idle_timeout=IDLE_S,
     )
     manager = server.session_manager
-    return McpDoor(_Endpoint(StreamableHTTPASGIApp(manager)), manager.run)
+    sessions = Sessions(StreamableHTTPASGIApp(manager), lambda: manager._server_instances)
+    return McpDoor(_Endpoint(sessions), manager.run)
+
+
+class Sessions:
+    """Lets tokens have their share of the sessions; `open_ones` are those that the SDK still has,
+    which ends them by itself."""
+
+    def __init__(self, app: ASGIApp, open_ones: Callable[[], Container[str]]) -> None:
+        self._app, self._open_ones = app, open_ones
+        self._shares = Shares(MOST_SESSIONS, "sessions of MCP")
+        self._whose: dict[str, Token] = {}  # by session
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if any(name == SESSION for name, _ in scope["headers"]):
+            await self._app(scope, receive, send)
+            return
+        self._forget_ended()
+        token: Token = scope["state"]["token"]
+        try:
+            self._shares.take(token)
+        except NoPlace as crowded:
+            await problem(429, str(crowded), {"Retry-After": "60"})(scope, receive, send)
+            return
+        await self._opened(token, scope, receive, send)
+
+    async def _opened(self, token: Token, scope: Scope, receive: Receive, send: Send) -> None:
+        """Most requests that may open a session do not: the place is free again after them."""
+        session = ""
+
+        async def sending(message: Message) -> None:
+            nonlocal session
+            if message["type"] == "http.response.start" and message["status"] < 400:
+                session = dict(message["headers"]).get(SESSION, b"").decode("latin-1")
+            await send(message)
+
+        try:
+            await self._app(scope, receive, sending)
+        finally:
+            if session:
+                self._whose[session] = token
+            else:
+                self._shares.leave(token)
+
+    def _forget_ended(self) -> None:
+        open_ones = self._open_ones()
+        for session in [session for session in self._whose if session not in open_ones]:
+            self._shares.leave(self._whose.pop(session))
 
 
 class _Endpoint:

@@ -7,7 +7,7 @@ What it asks, in this order:
     Host            one of our names, else it is a page whose name was bound to our address (400)
     Origin          our own, if there is one: no other site's page may ask, by any method (403)
     Authorization   Bearer and a token that holds, or a ticket for an artifact (401)
-    rate            of that token (429)
+    rate            of that token, and its connections (429)
     body            JSON (415), not larger (413), not slower (408), not deeper (400) than the limits
 
 There are no cookies, so that a browser never carries anyone's authority to us by itself. A request
@@ -26,6 +26,7 @@ from urllib.parse import parse_qsl, unquote_to_bytes, urlencode
 from rookery.control.settings import ServerSettings
 from rookery.control.tokens import Token, TokenStore
 from rookery.server.security.bodies import Bodies, Gone, Seen, declares_body
+from rookery.server.security.connections import know
 from rookery.server.security.limits import RateLimits
 from rookery.server.security.refusals import (
     API_HEADERS,
@@ -39,10 +40,13 @@ from rookery.server.security.refusals import (
     Headers,
     RefusalLog,
     RequestRefused,
+    address_of,
     answer,
     answer_upgrade,
+    too_crowded,
     too_often,
 )
+from rookery.server.security.shares import NoPlace
 from rookery.server.security.tickets import Tickets, is_artifact
 
 if TYPE_CHECKING:
@@ -111,7 +115,7 @@ class Guard:
             if scope["method"] not in _SAFE or declares_body(seen):
                 receive = await self._bodies.checked(seen, receive)
         except RequestRefused as refused:
-            self._log.note(refused.refusal, scope)
+            self._log.note(refused.refusal, address_of(scope))
             await answer(refused.refusal, send, close=declares_body(seen))
         except Gone:
             return
@@ -122,7 +126,7 @@ class Guard:
         try:
             self._admit(scope, _seen(scope["headers"]))
         except RequestRefused as refused:
-            self._log.note(refused.refusal, scope)
+            self._log.note(refused.refusal, address_of(scope))
             await receive()  # that it wants to connect
             await answer_upgrade(refused.refusal, scope, send)
         else:
@@ -205,6 +209,10 @@ class Guard:
             wait_s = self.limits.take(token.id, "change")
         if wait_s:
             raise RequestRefused(too_often(wait_s))
+        try:
+            know(scope, token)
+        except NoPlace as crowded:
+            raise RequestRefused(too_crowded(str(crowded))) from None
 
     # --- what is answered ------------------------------------------------------------------------
 

@@ -33,6 +33,10 @@ API_HEADERS: Headers = [
 ]
 _LOG_EVERY_S = 60.0
 _SERVER_LOG = "uvicorn.error"
+_SAID_ELSEWHERE = (
+    "ASGI callable returned without completing handshake.",
+    "Invalid HTTP request received.",
+)
 
 logger = logging.getLogger(__name__)
 
@@ -105,10 +109,23 @@ BAD_LENGTH = refusal(400, "bad length", "Content-Length is not one number")
 BAD_TEXT = refusal(400, "not UTF-8", "send the JSON in UTF-8")
 TOO_DEEP = refusal(400, "JSON too deep", "the JSON nests deeper than 64 levels: flatten it")
 TOO_SLOW = refusal(408, "body too slow", "the body did not arrive in time: send it again")
+NOT_HTTP = refusal(400, "not HTTP", "this is no request of HTTP/1.1")
+HEAD_TOO_LARGE = refusal(
+    431, "head too large", "the address and the headers are too long or too many: send fewer"
+)
+HEAD_TOO_SLOW = refusal(408, "head too slow", "the request did not arrive in time: send it again")
+# said in the log alone: whom they are about does not listen, or says nothing
+CROWDED = refusal(503, "gave way to newer connections", "too many connections: try again later")
+UNREAD = refusal(408, "answer not read", "the answer was not read in time")
+TOO_MUCH_SAID = refusal(401, "much said before hello", "say hello first, with a token")
 
 
 def too_large(limit_kb: int) -> Refusal:
     return refusal(413, "body too large", f"a body may have at most {limit_kb} kB")
+
+
+def too_crowded(detail: str) -> Refusal:
+    return refusal(429, "too many connections", detail, (b"retry-after", b"1"))
 
 
 def too_often(wait_s: float) -> Refusal:
@@ -119,6 +136,18 @@ def too_often(wait_s: float) -> Refusal:
         f"this token asks too often: wait {seconds} s and try again",
         (b"retry-after", str(seconds).encode()),
     )
+
+
+def as_bytes(refusal: Refusal) -> bytes:
+    """The answer as it goes over the wire, where no request was understood; nothing comes after."""
+    phrase = HTTPStatus(refusal.status).phrase
+    lines = [f"HTTP/1.1 {refusal.status} {phrase}".encode(), b"connection: close"]
+    lines += [name + b": " + value for name, value in refusal.headers]
+    return b"\r\n".join([*lines, b"", refusal.body])
+
+
+def address_of(scope: Scope) -> str:
+    return (scope.get("client") or ("unknown",))[0]
 
 
 async def answer(refusal: Refusal, send: Send, close: bool) -> None:
@@ -142,15 +171,29 @@ def quieten_server_log() -> None:
     """Keep secrets, and what strangers can make it say without end, out of uvicorn's own log.
 
     At DEBUG it has the headers of every upgrade and all that a WebSocket says, a token in `hello`
-    included; at INFO a line for every upgrade; and it takes each refusal of one for an error.
+    included; at INFO a line for every upgrade; and it takes each refusal of one for an error. Of
+    what is left each kind is said once a minute.
     """
     log = logging.getLogger(_SERVER_LOG)
     log.setLevel(logging.WARNING)
-    log.addFilter(_is_news)
+    log.addFilter(Seldom())
 
 
-def _is_news(record: logging.LogRecord) -> bool:
-    return record.msg != "ASGI callable returned without completing handshake."
+class Seldom(logging.Filter):
+    """Lets each kind of line through once a minute: a text before it is filled in, an error."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._due: dict[tuple[str, str], float] = {}  # few: kinds are in the code of libraries
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[0] if record.exc_info else None
+        kind = str(record.msg)[:200], str(error)
+        if record.msg in _SAID_ELSEWHERE or self._clock() < self._due.get(kind, -math.inf):
+            return False
+        self._due[kind] = self._clock() + _LOG_EVERY_S
+        return True
 
 
 class RefusalLog:
@@ -161,11 +204,10 @@ class RefusalLog:
         self._counts: dict[str, int] = {}
         self._due: dict[str, float] = {}
 
-    def note(self, refusal: Refusal, scope: Scope) -> None:
+    def note(self, refusal: Refusal, address: str) -> None:
         why, now = refusal.why, self._clock()
         self._counts[why] = self._counts.get(why, 0) + 1
         if now < self._due.get(why, -math.inf):
             return
-        client = (scope.get("client") or ("unknown",))[0]
-        logger.warning("refused %d (%s), the last from %s", self._counts[why], why, client)
+        logger.warning("refused %d (%s), the last from %s", self._counts[why], why, address)
         self._counts[why], self._due[why] = 0, now + _LOG_EVERY_S

@@ -21,6 +21,7 @@ from starlette.websockets import WebSocket
 from rookery.control.settings import Settings
 from rookery.errors import RookeryError
 from rookery.server.feed.follower import Follower, Portion
+from rookery.server.security.shares import NoPlace, Shares
 from rookery.server.stream.fanout import Fanout, frames
 from rookery.server.stream.outbox import Outbox
 from rookery.server.stream.protocol import Left, Selection, Subscribe, decode, left_out, subscribed
@@ -57,17 +58,16 @@ class Hub:
     """All clients of the stream."""
 
     def __init__(self, follower: Follower, settings: Settings) -> None:
-        self._most_clients = settings.server.stream_clients
+        self._shares = Shares(settings.server.stream_clients, "streams")
         self._queue = settings.server.stream_queue
         self._rounds = Fanout(follower, max(1, min(FRAME, self._queue // 4)))
         self._follower = follower
-        self._clients: set[_Client] = set()
         self._readers: anyio.CapacityLimiter | None = None
 
     @property
     def clients(self) -> int:
-        """How many follow."""
-        return len(self._clients)
+        """How many have said who they are, and follow."""
+        return len(self._shares)
 
     async def close(self) -> None:
         """Hear no more; clients are told by who closes their connections."""
@@ -79,22 +79,20 @@ class Hub:
         client = _Client(caller, self._queue)
         try:
             await websocket.accept()
-            if len(self._clients) >= self._most_clients:
-                raise Hangup(TOO_MANY, f"{self._most_clients} clients follow already: try later")
-            self._clients.add(client)
-            await self._converse(client)
+            with self._shares.place(await caller.greet(decode)):
+                await self._converse(client)
+        except NoPlace as crowded:
+            await caller.refuse(Hangup(TOO_MANY, str(crowded)))
         except Hangup as refusal:
             await caller.refuse(refusal)
         except GONE:
             logger.debug("a client of the stream has left")
         finally:
             self._rounds.leave(client.outbox)
-            self._clients.discard(client)
 
     # --- one conversation ------------------------------------------------------------------------
 
     async def _converse(self, client: _Client) -> None:
-        await client.caller.greet(decode)
         if not await self._rounds.start():
             raise Hangup(NOT_READY, "the server is starting: try again")
         await client.websocket.send_text(READY)

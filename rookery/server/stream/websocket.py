@@ -1,7 +1,7 @@
 """A conversation over a WebSocket: who it is with, what is said, and how it ends.
 
     caller = Caller(websocket, authenticate)
-    await caller.greet(decode)                  # by the header of its request or its first message
+    token = await caller.greet(decode)          # by the header of its request or its first message
     await together(receive, caller.stay_known, send)     # until the first of them ends
 
 The stream and watching are such conversations. Whoever says something wrong, or is not known any
@@ -20,6 +20,7 @@ from msgspec import Meta
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketDisconnected
 
 from rookery.control.tokens import Token, allows
+from rookery.server.security.connections import know
 
 MAX_BYTES = 64 << 10  # of a client's message
 BAD_MESSAGE, BAD_TOKEN, BAD_SCOPE, TOO_MANY, NOT_READY = 4400, 4401, 4403, 4429, 1013
@@ -57,7 +58,7 @@ class Caller:
         self.websocket, self._authenticate = websocket, authenticate
         self._token = ""
 
-    async def greet(self, decode: Callable[[Mapping[str, object]], object]) -> None:
+    async def greet(self, decode: Callable[[Mapping[str, object]], object]) -> Token:
         scheme, _, text = self.websocket.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and text:
             self._token = text.strip()
@@ -67,19 +68,22 @@ class Caller:
                 if not isinstance(said, Hello):
                     raise Hangup(BAD_TOKEN, "say hello first, with a token")
                 self._token = said.token
-        self._know()
+        token = self._know()
+        know(self.websocket.scope, token)
+        return token
 
     async def stay_known(self) -> None:
         while True:
             await anyio.sleep(TOKEN_S)
             self._know()
 
-    def _know(self) -> None:
+    def _know(self) -> Token:
         token = self._authenticate(self._token) if self._token else None
         if token is None:
             raise Hangup(BAD_TOKEN, "no valid token: make one with rookery tokens create")
         if not allows(token.scope, "read"):
             raise Hangup(BAD_SCOPE, "the token's scope does not let it read")
+        return token
 
     async def received(self) -> Mapping[str, object]:
         message = await self.websocket.receive()

@@ -7,6 +7,7 @@ import logging
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,9 +17,11 @@ from starlette.types import Receive, Scope, Send
 
 from rookery.control.settings import ServerSettings
 from rookery.control.tokens import TokenStore
+from rookery.server.security.connections import Connections
 from rookery.server.security.guard import Guard
 from rookery.server.security.refusals import quieten_server_log
 from rookery.server.security.tickets import Tickets
+from rookery.server.security.wire import WebSocketConnection, http_connections
 
 TIMEOUT_S = 20.0
 RUNS = "/api/v1/runs"
@@ -34,6 +37,8 @@ class Inner:
     """Keeps what reached it; a WebSocket is accepted and closed."""
 
     seen: list[tuple[str, str, bytes]] = field(default_factory=list)
+    heads: list[list[tuple[bytes, bytes]]] = field(default_factory=list)  # after the body came
+    answer: bytes = b"{}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -44,9 +49,12 @@ class Inner:
             return
         body = (await receive())["body"] if scope["method"] == "POST" else b""
         self.seen.append((scope["method"], scope["path"], body))
-        headers = [(b"content-length", b"2"), (b"content-type", b"application/json")]
+        self.heads.append(list(scope["headers"]))
+        length = str(len(self.answer)).encode()
+        headers = [(b"content-length", length), (b"content-type", b"application/json")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": b"{}"})
+        await send({"type": "http.response.body", "body": self.answer, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})  # once there is room for it
 
 
 @dataclass
@@ -112,15 +120,22 @@ class Reply:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    store = TokenStore(Path(tmp_path_factory.mktemp("home")) / "tokens.json")
+    with serving(Path(tmp_path_factory.mktemp("home"))) as found:
+        yield found
+
+
+@contextmanager
+def serving(home: Path, connections: int = 256) -> Iterator[Served]:
+    """The guard on a loopback port, over `Inner`."""
+    store = TokenStore(home / "tokens.json")
     inner, tickets = Inner(), Tickets()
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     settings = ServerSettings(port=port, max_body_kb=64, changes_per_s=1e6, change_burst=10**6)
     config = uvicorn.Config(
         Guard(inner, store, tickets, settings, body_timeout_s=TIMEOUT_S / 2),
-        http="httptools",
-        ws="websockets-sansio",
+        http=http_connections(Connections(connections)),
+        ws=WebSocketConnection,
         log_config=None,
         access_log=True,
         lifespan="off",

@@ -457,12 +457,15 @@ def test_a_token_that_is_revoked_ends_the_stream(
 
 
 def test_the_number_of_clients_is_bounded(buses, serve) -> None:
-    server = serve(stream_clients=2)
+    server = serve(stream_clients=4)  # of which one token has two
     with server.client() as first, server.client() as second:
         first.subscribe()
         second.subscribe()
-        with server.client() as third:
-            assert third.closed()[1] == 4429
+        with server.client() as silent, server.client() as third:
+            third.say(type="hello", token=TOKEN)
+            assert third.closed() == ("this token has 2 of 4 streams: close some", 4429)
+            assert server.hub.clients == 2, "one that has not said hello is none"
+            silent.connection.close()
     until(lambda: server.hub.clients == 0, "they have left")
     with server.client() as fourth:
         fourth.subscribe()
