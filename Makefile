@@ -20,8 +20,9 @@ help:
 	@echo "make kafka  a Kafka broker on 127.0.0.1:$(KAFKA_PORT) that keeps running; make kafka-stop ends it"
 
 $(VENV)/.run-stamp: pyproject.toml requirements.lock
+	@echo "installing Rookery and what it needs into $(VENV): some minutes, this once"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[$(EXTRAS)]'
+	$(BIN)/python -m pip install --disable-pip-version-check -c requirements.lock -e '.[$(EXTRAS)]'
 	@touch $@
 
 $(VENV)/.test-stamp: pyproject.toml requirements.lock

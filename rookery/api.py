@@ -23,6 +23,7 @@ from rookery.config.reading import build
 from rookery.control.home import Home
 from rookery.errors import InputError, RookeryError
 from rookery.launchers.standby import Standby
+from rookery.messages import Command
 from rookery.players.policy import PolicyPlayer
 from rookery.players.seat_map import SeatFunction
 from rookery.spaces import Categorical, Leaf, MultiCategorical
@@ -145,10 +146,23 @@ class Run:
 
         return show(self._home, self.id)
 
-    def resume(self, quiet: bool = False, seat_map: SeatFunction | None = None) -> Run:
-        """Go on from the newest checkpoint, in this process."""
+    def resume(
+        self,
+        quiet: bool = False,
+        seat_map: SeatFunction | None = None,
+        *,
+        steps: int | None = None,
+        minutes: float | None = None,
+        until_return: float | None = None,
+    ) -> Run:
+        """Go on from the newest checkpoint, in this process; one that has reached its bound needs a
+        new one, which counts from its beginning."""
+        from rookery.control.carry import going_on
+
         refuse_while_imported("Run.resume")
-        return _carry(self._home, self.id, quiet, seat_function=seat_map)
+        bounds = {"steps": steps, "minutes": minutes, "until_return": until_return}
+        ask = going_on(self._home, self.id, _given(bounds))
+        return _carry(self._home, self.id, quiet, seat_function=seat_map, ask=ask)
 
     def evaluate(self, episodes: int = 100, seed: int = 0) -> dict[str, Any]:
         """Greedy and sampled play of fresh episodes."""
@@ -214,6 +228,7 @@ def _carry(
     quiet: bool,
     standby: Standby | None = None,
     seat_function: SeatFunction | None = None,
+    ask: Command | None = None,
 ) -> Run:
     from rookery.cli.progress import Progress
     from rookery.control.carry import carry
@@ -221,11 +236,11 @@ def _carry(
 
     began = time.monotonic()
     if quiet:
-        state = carry(home, run, None, standby, seat_function)
+        state = carry(home, run, None, standby, seat_function, ask)
     else:
         progress = Progress(run, sys.stdout, home.config(home.state(run)))
         with progress:
-            state = carry(home, run, progress, standby, seat_function)
+            state = carry(home, run, progress, standby, seat_function, ask)
         if state is not None:
             progress.summary(result_here(home, state, began))
     if state is not None and state.status == "failed":

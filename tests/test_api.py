@@ -102,10 +102,14 @@ def test_load_finds_a_run_by_name(run: rookery.Run, place: Path) -> None:
         rookery.load("nope", home=place)
 
 
-def test_a_finished_run_resumes_to_the_same_end(run: rookery.Run) -> None:
+def test_a_finished_run_goes_on_with_more_steps_and_not_without(run: rookery.Run) -> None:
     before = run.env_steps
-    again = run.resume(quiet=True)
-    assert again.status == "finished" and again.env_steps >= before
+    with pytest.raises(InputError, match="resume it with a new bound, like steps="):
+        run.resume(quiet=True)
+    assert run.env_steps == before, "nothing was trained"
+    again = run.resume(quiet=True, steps=before + 500)
+    assert again.status == "finished" and again.env_steps >= before + 500
+    assert again.config.stop.steps == before + 500
 
 
 def test_train_in_worker_processes(cli: Cli, capsys: pytest.CaptureFixture[str]) -> None:

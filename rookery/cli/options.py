@@ -68,11 +68,7 @@ def add_config(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--actors", type=integer, metavar="N", help="actor processes")
     parser.add_argument("--envs-per-actor", type=integer, metavar="N")
-    parser.add_argument("--steps", type=integer, metavar="N", help="stop after so many steps")
-    parser.add_argument("--minutes", type=float, metavar="M", help="stop after so many minutes")
-    parser.add_argument(
-        "--until-return", type=float, metavar="R", help="stop at this mean of 100 episodes"
-    )
+    add_bounds(parser)
     parser.add_argument("--seed", type=integer, metavar="N")
     parser.add_argument("--launcher", metavar="NAME", help="local (default) or inline")
     parser.add_argument(
@@ -81,6 +77,21 @@ def add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument_group(
         "environment options", "--env.KEY=VALUE is passed to the environment, repeatable"
     )
+
+
+def add_bounds(parser: argparse.ArgumentParser) -> None:
+    """How far a run goes, counted from its beginning."""
+    parser.add_argument("--steps", type=integer, metavar="N", help="stop after so many steps")
+    parser.add_argument("--minutes", type=float, metavar="M", help="stop after so many minutes")
+    parser.add_argument(
+        "--until-return", type=float, metavar="R", help="stop at this mean of 100 episodes"
+    )
+
+
+def bounds_from(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Those that were named."""
+    asked = {name: getattr(arguments, name) for name in ("steps", "minutes", "until_return")}
+    return {name: bound for name, bound in asked.items() if bound is not None}
 
 
 def integer(text: str) -> int:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from functools import partial
+from importlib.metadata import version
 from typing import Any
 
 from rookery.cli import bus, catalogue, config, evaluate, processes, runs, steer, tokens, train
 from rookery.cli.options import (
     SCOPES,
     Parser,
+    add_bounds,
     add_change,
     add_common,
     add_config,
@@ -37,6 +39,7 @@ RUN is an id, a unique prefix of one, or `last`. Runs live under ./runs or $ROOK
 --server URL or $ROOKERY_SERVER, at a server.
 """
 
+VERSION = version("rookery")
 Verb = Callable[[argparse.Namespace, float], int]
 
 
@@ -50,6 +53,7 @@ class Commands:
             epilog=EPILOG,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
+        self.parser.add_argument("--version", action="version", version=f"rookery {VERSION}")
         self.hidden: list[str] = []  # typed by launchers and servers, not by people
         self._verbs = self.parser.add_subparsers(
             title="commands", metavar="COMMAND", parser_class=Parser
@@ -120,7 +124,9 @@ def _training(commands: Commands) -> None:
     text = "train a policy, from nothing or from a config file"
     add_config(commands.verb("train", train.train, text, server=True))
     text = "go on with a run from its newest checkpoint"
-    add_change(commands.verb("resume", train.resume, text, server=True, run=True))
+    resume = commands.verb("resume", train.resume, text, server=True, run=True)
+    add_bounds(resume)
+    add_change(resume)
     text = "train a new run on what another one has recorded"
     replay = commands.verb("replay", train.replay, text, run=True)
     replay.add_argument("--into", required=True, metavar="NEW", help="name of the new run")
@@ -148,6 +154,10 @@ def _steering(commands: Commands) -> None:
     scale = change("scale", "change how many actors play, or take the learner away")
     scale.add_argument("--actors", type=integer, metavar="N", help="actor processes")
     scale.add_argument("--learner", type=integer, metavar="0|1", choices=(0, 1))
+    label = change("label", "give a run a name, tags or notes")
+    label.add_argument("--name", dest="title", metavar="TEXT", help="for people")
+    label.add_argument("--tag", action="append", metavar="TAG", help="repeatable; '': no tags")
+    label.add_argument("--notes", metavar="TEXT", help="whatever is worth keeping")
     values = change("set", "change hyperparameters while a run goes on")
     values.add_argument("values", metavar="KEY=VALUE", nargs="+")
     change("checkpoint", "save a checkpoint of a run now")

@@ -6,7 +6,8 @@ import time
 from typing import Any, TextIO
 
 from rookery.cli.text import say
-from rookery.config.models import RunConfig
+from rookery.config.models import RunConfig, StopConfig
+from rookery.control.bounds import twice
 from rookery.control.run_state import RunState
 from rookery.foreign import clean
 from rookery.messages import TrainingMetrics
@@ -78,11 +79,11 @@ class Progress:
             f"{metrics.train_s:7.1f} s  {metrics.env_steps:>11,} steps  "
             f"{metrics.recent_steps_per_s:>9,.0f} steps/s  {_score(metrics)}  length {length:>5}  "
             f"lag {metrics.lag_mean:.1f}  actors {alive}/{self._config.actors.count}  "
-            f"{self._eta(metrics)}"
+            f"{self._eta(state, metrics)}"
         )
 
-    def _eta(self, metrics: TrainingMetrics) -> str:
-        stop = self._config.stop
+    def _eta(self, state: RunState, metrics: TrainingMetrics) -> str:
+        stop = self._config.stop if state.stop is None else StopConfig.model_validate(state.stop)
         left = []
         if stop.steps and metrics.recent_steps_per_s > 0:
             left.append((stop.steps - metrics.env_steps) / metrics.recent_steps_per_s)
@@ -107,7 +108,9 @@ class Progress:
         if result["status"] == "failed":
             self._say(f"  try: rookery why {result['run']}")
         elif result["status"] in ("stopped", "limited"):
-            self._say(f"  try: rookery resume {result['run']}")
+            limited = result["status"] == "limited"
+            more = f" --steps {twice(result['env_steps'])}" if limited else ""
+            self._say(f"  try: rookery resume {result['run']}{more}")
         else:
             run, environment = result["run"], self._config.environment.id
             look = f"rookery eval {run}"

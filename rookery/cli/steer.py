@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rookery.cli.config import config_from
 from rookery.cli.exits import OK
-from rookery.cli.options import client_of
+from rookery.cli.options import bounds_from, client_of
 from rookery.cli.text import print_answers
 from rookery.errors import InputError
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 SIMPLE = {
     "start": "start",
     "pause": "pause",
-    "resume": "resume",
     "stop": "stop",
     "checkpoint": "save-checkpoint",
 }
@@ -31,6 +30,12 @@ Asked = tuple[str, dict[str, Any]]  # an action's name and its own parameters
 def actions_from(arguments: argparse.Namespace) -> list[Asked]:
     """The actions that a command line stands for."""
     name: str = arguments.name
+    if name == "label":
+        tags = None if arguments.tag is None else [tag for tag in arguments.tag if tag]
+        labels = {"name": arguments.title, "tags": tags, "notes": arguments.notes}
+        return [("label", {key: text for key, text in labels.items() if text is not None})]
+    if name == "resume":
+        return [("resume", bounds_from(arguments))]
     if name in SIMPLE:
         return [(SIMPLE[name], {})]
     if name == "set":

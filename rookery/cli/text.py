@@ -94,6 +94,9 @@ def show_text(found: dict[str, Any]) -> str:
         + ("" if balance_["exact"] else "   DOES NOT ADD UP"),
         f"  weights    {found['weights_version'] or '-'}",
     ]
+    for key in ("name", "tags", "notes"):
+        if text := found.get(key):
+            lines.append(f"  {key:10} {', '.join(text) if key == 'tags' else text}")
     if found.get("device"):
         lines.append(f"  learner    computes on {found['device']}")
     if found["damaged"]:

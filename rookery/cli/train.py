@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rookery.cli.config import config_from
 from rookery.cli.exits import ENDINGS, FAILED, INTERRUPTED, OK
+from rookery.cli.options import bounds_from
 from rookery.cli.steer import steer
 from rookery.cli.text import say, server_shown
 from rookery.errors import InputError, RookeryError, Unreachable
@@ -17,6 +18,7 @@ from rookery.errors import InputError, RookeryError, Unreachable
 if TYPE_CHECKING:
     from rookery.control.home import Home
     from rookery.launchers.standby import Standby
+    from rookery.messages import Command
 
 
 def train(arguments: argparse.Namespace, began: float) -> int:
@@ -75,6 +77,7 @@ def resume(arguments: argparse.Namespace, began: float) -> int:
     """Its owner goes on with it, if there is one; else it is carried here."""
     if arguments.server or arguments.dry_run:
         return steer(arguments, began)
+    from rookery.control.carry import going_on
     from rookery.control.home import Home
 
     home = Home.default()
@@ -83,7 +86,8 @@ def resume(arguments: argparse.Namespace, began: float) -> int:
         return steer(arguments, began)
     _check_checkpoints(home, run)
     _check_environment(home, run)
-    return _carry(home, run, arguments.json, began)
+    ask = going_on(home, run, bounds_from(arguments))
+    return _carry(home, run, arguments.json, began, ask=ask)
 
 
 def _takes_over(home: Home, run: str) -> bool:
@@ -143,7 +147,12 @@ def replay(arguments: argparse.Namespace, began: float) -> int:
 
 
 def _carry(
-    home: Home, run: str, as_json: bool, began: float, standby: Standby | None = None
+    home: Home,
+    run: str,
+    as_json: bool,
+    began: float,
+    standby: Standby | None = None,
+    ask: Command | None = None,
 ) -> int:
     from rookery.cli.progress import Progress
     from rookery.control.carry import carry
@@ -151,7 +160,7 @@ def _carry(
 
     progress = Progress(run, sys.stderr if as_json else sys.stdout, home.config(home.state(run)))
     with progress:
-        state = carry(home, run, progress, standby)
+        state = carry(home, run, progress, standby, ask=ask)
     if state is None:
         print(f"rookery: run {run} is owned by another process; asked it to go on", file=sys.stderr)
         return OK

@@ -117,9 +117,18 @@ class ClientRun(ABC):
         """Hold playing and training; the workers stay in memory."""
         return self.act("pause", {}, reason, dry_run)
 
-    def resume(self, reason: str = "", dry_run: bool = False) -> Answer:
-        """Go on with a run that is paused or has stopped."""
-        return self.act("resume", {}, reason, dry_run)
+    def resume(
+        self,
+        reason: str = "",
+        dry_run: bool = False,
+        steps: int | None = None,
+        minutes: float | None = None,
+        until_return: float | None = None,
+    ) -> Answer:
+        """Go on with a run that is paused or has stopped, or, with a new bound, has reached its
+        own; bounds count from its beginning."""
+        asked = {"steps": steps, "minutes": minutes, "until_return": until_return}
+        return self.act("resume", given(asked), reason, dry_run)
 
     def stop(self, reason: str = "", dry_run: bool = False) -> Answer:
         """Stop it after a checkpoint, and end its workers."""
@@ -172,6 +181,18 @@ class ClientRun(ABC):
         """Seat other players from each slot's next episode on: seat(player_1="script:random")."""
         asked = {**(seats or {}), **named}
         return self.act("set-seat-map", {"seats": asked}, reason, dry_run)
+
+    def label(
+        self,
+        name: str | None = None,
+        tags: Collection[str] | None = None,
+        notes: str | None = None,
+        reason: str = "",
+        dry_run: bool = False,
+    ) -> Answer:
+        """Give it a name, tags or notes; what is left out stays as it is."""
+        asked = {"name": name, "tags": None if tags is None else list(tags), "notes": notes}
+        return self.act("label", given(asked), reason, dry_run)
 
     def delete(self, confirm: str, reason: str = "", dry_run: bool = False) -> Answer:
         """Forget it and remove its files for good; `confirm` is its whole id."""
@@ -276,6 +297,11 @@ class ClientRun(ABC):
         self, action: str, values: Mapping[str, Any], reason: str, wait_s: float
     ) -> dict[str, Any]:
         """What came out of a job."""
+
+
+def given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that were not left out."""
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def wait_for(

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, get_args, get_origin
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
@@ -63,6 +64,7 @@ ACTIONS: tuple[Action, ...] = tuple(
 ACTION: dict[str, Action] = {action.name: action for action in ACTIONS}
 
 _SHARED = frozenset(msgspec.structs.asdict(StartRun(run=""))) | {"type"}
+_UNIONS = (Union, UnionType)
 _LIMITS = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern")
 
 
@@ -87,7 +89,7 @@ def parameters(command: type[Any]) -> type[BaseModel]:
 
 def _model(command: type[Any]) -> type[BaseModel]:
     fields: dict[str, Any] = {
-        field.name: (_plain(field.type), _field(field))
+        field.name: (_typed(field.type), _field(field))
         for field in msgspec.structs.fields(command)
         if field.name not in _SHARED
     }
@@ -96,9 +98,19 @@ def _model(command: type[Any]) -> type[BaseModel]:
     )
 
 
-def _plain(annotation: Any) -> Any:
-    kind = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
-    return Annotated[int, BeforeValidator(_whole)] if kind is int else kind
+def _typed(annotation: Any) -> Any:
+    """As pydantic writes it, with the limits of each part."""
+    if get_origin(annotation) in _UNIONS:
+        return Union[tuple(map(_typed, get_args(annotation)))]  # noqa: UP007 of what is found
+    if get_origin(annotation) is list:
+        return list[_typed(*get_args(annotation))]  # type: ignore[misc]
+    if get_origin(annotation) is Annotated:
+        kind, meta = get_args(annotation)
+        limits = {name: getattr(meta, name) for name in _LIMITS}
+        known = {name: limit for name, limit in limits.items() if limit is not None}
+        wholly = (BeforeValidator(_whole),) if kind is int else ()
+        return Annotated[_typed(kind), Field(**known), *wholly] if known else _typed(kind)
+    return annotation
 
 
 def _whole(value: Any) -> Any:
@@ -107,12 +119,12 @@ def _whole(value: Any) -> Any:
 
 
 def _field(field: msgspec.structs.FieldInfo) -> Any:
-    extras = get_args(field.type)[1:] if get_origin(field.type) is Annotated else ()
-    settings: dict[str, Any] = {}
-    for meta in extras:
-        if isinstance(meta, Meta):
-            limits = {name: getattr(meta, name) for name in _LIMITS}
-            settings |= {name: limit for name, limit in limits.items() if limit is not None}
-            settings["description"] = meta.description
     default = ... if field.default is msgspec.NODEFAULT else field.default
-    return Field(default, **settings)
+    return Field(default, description=_description(field.type))
+
+
+def _description(annotation: Any) -> str | None:
+    """Of a type, or of the one beside None."""
+    parts = get_args(annotation) if get_origin(annotation) in _UNIONS else (annotation,)
+    metas = [meta for part in parts for meta in get_args(part) if isinstance(meta, Meta)]
+    return metas[0].description if metas else None

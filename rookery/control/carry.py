@@ -5,19 +5,24 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from rookery.bus import LATEST
 from rookery.control.context import open_context
 from rookery.control.controller import Controller
 from rookery.control.create import author
 from rookery.control.home import Home
+from rookery.control.judge import Judge, check_size
 from rookery.control.run_state import RunState
+from rookery.control.settings import Allow
 from rookery.launchers import Launch, make_launcher
 from rookery.launchers.standby import Standby
 from rookery.messages import (
     METRICS_TRAINING,
+    Command,
+    ResumeRun,
     StartRun,
     StopRun,
     TrainingMetrics,
@@ -38,14 +43,17 @@ def carry(
     progress: Progress | None = None,
     standby: Standby | None = None,
     seat_function: SeatFunction | None = None,
+    ask: Command | None = None,
 ) -> RunState | None:
     """Own the run and carry it to its end; None if another process owns it.
+
+    `ask`: what starts it, if not a plain StartRun.
 
     Ctrl-C is StopRun; a second one ends the workers at once.
     """
     home.check_writable()
     with home.lease(run, patience_s=LEASE_PATIENCE_S) as mine:
-        home.send(StartRun(run=run, author=author()))
+        home.send(ask or StartRun(run=run, author=author()))
         if not mine:
             return None
         config = home.config(home.state(run))
@@ -67,6 +75,13 @@ def carry(
                 follow(state)
 
             return controller.run_until_ended(tick)
+
+
+def going_on(home: Home, run: str, bounds: Mapping[str, Any]) -> Command:
+    """What resumes a run here, with new bounds if any are named; raises why it cannot."""
+    asked = ResumeRun(run=run, author=author(), **bounds)
+    check_size(asked)
+    return Judge(home, Allow()).judged(home.state(run), asked)
 
 
 def _warn(text: str) -> None:

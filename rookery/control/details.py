@@ -65,6 +65,7 @@ def make_detail(
     league = metrics.league if metrics is not None else None
     return RunDetail(
         **{**row.model_dump(), "env_steps": ledger.trained},
+        notes=state.notes,
         workers=[_worker(worker, bool(row.owner), actors) for worker in state.workers.values()],
         balance=StepBalance(
             produced=found.produced,

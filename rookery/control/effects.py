@@ -8,6 +8,7 @@ from typing import Any
 
 from rookery.config.live import effective, live_values
 from rookery.config.models import LearnerConfig, RunConfig
+from rookery.control.bounds import bounds_text, named
 from rookery.control.run_state import PAUSED, RUNNING, STOPPED, RunState
 from rookery.control.seats import seats_now, sitter
 from rookery.messages import (
@@ -15,6 +16,7 @@ from rookery.messages import (
     CreateRun,
     DeleteRun,
     Evaluate,
+    LabelRun,
     PauseRun,
     PlayMatch,
     ResumeRun,
@@ -34,7 +36,7 @@ def effect(
     """What a command does to a run as it is now; `files`: how many it has, and their bytes."""
     match command:
         case StartRun() | ResumeRun():
-            return _starts(state)
+            return _starts(state, bounds_text(named(command)))
         case PauseRun():
             return _pauses(state)
         case StopRun() if state.desired == STOPPED:
@@ -58,6 +60,8 @@ def effect(
             return f"{_count(games, 'game')} of {a} against {b} in {where}, half each way round"
         case DeleteRun():
             return _deletes(files)
+        case LabelRun():
+            return _labels(command)
         case CreateRun():
             return creates(config, start=False)
 
@@ -70,15 +74,30 @@ def creates(config: RunConfig, start: bool) -> str:
     return f"creates {what} and starts it: 1 learner, {_count(config.actors.count, 'actor')}"
 
 
-def _starts(state: RunState) -> str:
+def _starts(state: RunState, bounds: str) -> str:
+    return f"{_begins(state)}{', ' if bounds else ''}{bounds}".replace(": nothing changes,", ":")
+
+
+def _begins(state: RunState) -> str:
     if state.desired == RUNNING:
-        return "it runs already: nothing changes"
+        what = "waits in the queue" if state.status == "queued" else "runs"
+        return f"it {what} already: nothing changes"
     if state.desired == PAUSED:
         return "goes on where it was held, with the same workers"
     workers = f"{_count(state.learners, 'learner')}, {_count(state.actors_wanted, 'actor')}"
     if state.checkpoint is None:
         return f"starts {workers}"
     return f"goes on from checkpoint {state.checkpoint} at {state.env_steps:,} steps with {workers}"
+
+
+def _labels(label: LabelRun) -> str:
+    given = {
+        "name": None if label.name is None else repr(label.name),
+        "tags": None if label.tags is None else ", ".join(label.tags) or "none",
+        "notes": None if label.notes is None else _count(len(label.notes), "letter"),
+    }
+    said = [f"{key}: {text}" for key, text in given.items() if text is not None]
+    return "; ".join(said) or "nothing is named: nothing changes"
 
 
 def _pauses(state: RunState) -> str:

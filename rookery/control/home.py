@@ -243,8 +243,10 @@ class Home:
     # --- a run's own things ----------------------------------------------------------------------
 
     def config(self, state: RunState) -> RunConfig:
+        """With the bounds that it has now."""
         found = state.config.get("config")
-        return validate(found if isinstance(found, dict) else {})
+        bounds = {} if state.stop is None else {"stop": state.stop}
+        return validate({**found, **bounds} if isinstance(found, dict) else {})
 
     def spec(self, state: RunState) -> EnvironmentSpec:
         return spec_from_json(state.config["spec"])

@@ -10,13 +10,15 @@ import msgspec
 
 from rookery.config.live import effective
 from rookery.config.models import RunConfig
+from rookery.config.reading import validate
+from rookery.control.bounds import named, stop_after, why_not_further
 from rookery.control.effects import effect
 from rookery.control.files import measure
 from rookery.control.home import Home
 from rookery.control.run_state import RunState
 from rookery.control.seats import seats_after
 from rookery.control.settings import Allow
-from rookery.errors import ConfigError, Forbidden, MessageError
+from rookery.errors import ConfigError, Forbidden, MessageError, Rejected
 from rookery.messages import (
     MAX_JSON_BYTES,
     Command,
@@ -24,8 +26,10 @@ from rookery.messages import (
     Evaluate,
     Origin,
     PlayMatch,
+    ResumeRun,
     SetHyperparameters,
     SetSeatMap,
+    StartRun,
     decode_json,
     encode_json,
 )
@@ -40,6 +44,8 @@ class Judge:
     def judged(self, state: RunState, command: Command) -> Command:
         """The command as it is to be sent; raises what is known to be wrong with it."""
         match command:
+            case StartRun() | ResumeRun():
+                self._check_bounds(state, command)
             case SetHyperparameters(values=values):
                 effective(self._home.config(state), {**state.hyperparameters, **values})
             case SetSeatMap(seats=asked):
@@ -66,6 +72,14 @@ class Judge:
         deletes = isinstance(command, DeleteRun)
         files = measure(self._home.run_dir(state.id)) if deletes else None
         return effect(state, self._home.config(state), command, files)
+
+    def _check_bounds(self, state: RunState, command: Command) -> None:
+        why = why_not_further(state, command)
+        if why is not None:
+            raise Rejected(why)
+        if asked := named(command):
+            config = self._home.config(state).model_dump(mode="json")
+            validate({**config, "stop": stop_after(state, asked)})
 
     def _check_players(self, command: Command, *players: str) -> None:
         from rookery.control.allow import player_refused

@@ -65,11 +65,14 @@ class RunRow(View):
     owner_frozen: bool = Field(
         default=False, description="its process is stopped: workers go on, and are not replaced"
     )
+    name: str = Field(default="", json_schema_extra=UNTRUSTED)
+    tags: list[str] = Field(default=[], json_schema_extra=UNTRUSTED)
 
 
 class RunDetail(RunRow):
     """All there is to know about a run at a glance."""
 
+    notes: str = Field(default="", json_schema_extra=UNTRUSTED)
     workers: list[Worker]
     balance: StepBalance
     weights_version: str | None

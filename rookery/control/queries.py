@@ -151,6 +151,8 @@ def make_row(
         actors_wanted=state.actors_wanted,
         owner=owner,
         owner_frozen=owner_frozen,
+        name=state.name,
+        tags=state.tags,
     )
 
 

@@ -17,6 +17,7 @@ import msgspec
 
 from rookery.config.live import combined, why_not_set
 from rookery.control.answered import Answered
+from rookery.control.bounds import named, stop_after
 from rookery.messages import (
     JOINED_FROM,
     CheckpointDamaged,
@@ -30,6 +31,7 @@ from rookery.messages import (
     Event,
     Job,
     JobDone,
+    LabelRun,
     LearnerOrders,
     MatchPlayed,
     Origin,
@@ -57,7 +59,10 @@ RUNNING, PAUSED, STOPPED, DELETED = "running", "paused", "stopped", "deleted"
 ACTIVE = ("queued", "running", "paused")  # statuses of a run that has not ended
 ENDED = ("solved", "finished", "limited", "stopped", "failed")
 
-_ANY_TIME = (SetSeatMap, SetHyperparameters, ScaleActors, ScaleLearner, Evaluate, PlayMatch)
+_ANY_TIME = (
+    *(LabelRun, SetSeatMap, SetHyperparameters, ScaleActors, ScaleLearner),
+    *(Evaluate, PlayMatch),
+)
 _LIVE = (StartRun, PauseRun, ResumeRun, StopRun, SaveCheckpoint)
 
 # desired state -> commands that make sense in it; anything else is rejected
@@ -125,6 +130,10 @@ class RunState(msgspec.Struct, frozen=True):
     orders_revision: int = 0
     jobs: dict[str, Job] = {}  # accepted and not done, by command
     matches: tuple[MatchPlayed, ...] = ()  # for the ladder, in the order of the log
+    stop: dict[str, Any] | None = None  # as a ResumeRun has bounded it, if ever
+    name: str = ""
+    tags: list[str] = []
+    notes: str = ""
     offset: int = -1  # of its CreateRun in the log; -1: an older Rookery saved the state
     signed_events: bool = False  # events without a signature are nobody's; older runs have them
     writers: dict[str, int] = {}  # of events -> the last number of each
@@ -155,6 +164,7 @@ class RunState(msgspec.Struct, frozen=True):
             hyperparameters=self.hyperparameters,
             checkpoints=self.checkpoints,
             actors=self.actors or 0,
+            stop=self.stop,
         )
 
 
@@ -169,6 +179,9 @@ def apply(state: RunState | None, message: Command | Event) -> RunState | None:
             message.time_s,
             created_by=message.id,
             origin=message.origin,
+            name=message.name,
+            tags=message.tags,
+            notes=message.notes,
         )
     if isinstance(message, get_args(Command)):
         if message.id in state.answered or message.id in state.commands:
@@ -257,13 +270,15 @@ def _answered(state: RunState, command: str, accepted: bool, now: float) -> RunS
 def _carry_out(state: RunState, command: Command, now: float) -> RunState:
     match command:
         case StartRun() | ResumeRun():
-            return _started(_replace(state, start_asked=True), now)
+            return _started(_replace(_bounded(state, command), start_asked=True), now)
         case PauseRun():
             return _desiring(state, PAUSED, status="paused")
         case StopRun() if state.desired == PAUSED:
             return _desiring(state, STOPPED, status=_not_held(state))
         case StopRun():
             return _desiring(state, STOPPED)
+        case LabelRun():
+            return _labelled(state, command)
         case DeleteRun():
             return _replace(state, desired=DELETED, status="deleted", jobs={})
         case SetSeatMap(seats=seats, origin=origin):
@@ -288,6 +303,16 @@ def _started(state: RunState, now: float) -> RunState:
     if state.desired == RUNNING:
         return state
     return _desiring(state, RUNNING, status=_not_held(state), reason="", queued_s=now)
+
+
+def _bounded(state: RunState, command: Command) -> RunState:
+    asked = named(command)
+    return _ordered(_replace(state, stop=stop_after(state, asked))) if asked else state
+
+
+def _labelled(state: RunState, label: LabelRun) -> RunState:
+    given = {"name": label.name, "tags": label.tags, "notes": label.notes}
+    return _replace(state, **{key: text for key, text in given.items() if text is not None})
 
 
 def _not_held(state: RunState) -> str:

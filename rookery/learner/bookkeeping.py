@@ -19,7 +19,7 @@ from rookery.checkpoints.checkpoint import Checkpoint, checkpoint_name, save_che
 from rookery.checkpoints.store import CheckpointStore
 from rookery.config.algorithm import live_hyperparameters
 from rookery.config.live import effective
-from rookery.config.models import RunConfig
+from rookery.config.models import RunConfig, StopConfig
 from rookery.learner.inbox import NO_ORDERS, Inbox
 from rookery.learner.league import LearnerLeague
 from rookery.learner.loop import Updated
@@ -67,6 +67,7 @@ class Bookkeeper:
         self.inbox, self.trainer, self.transport, self.report = inbox, trainer, transport, report
         self.resumed, self._league = resumed, league
         self._bus, self._config, self._store = bus, config, store
+        self._stop = config.stop
         self._metrics_due = 0.0
         self._checkpoint_due = time.monotonic() + config.checkpoint.interval_s
         self._delivery_bytes = delivery_bytes
@@ -81,7 +82,7 @@ class Bookkeeper:
 
     def progress(self) -> float:
         """How much of the run is done, by its steps or its minutes; 0 where there is no limit."""
-        stop = self._config.stop
+        stop = self._stop
         by_steps = self.inbox.ledger.trained / stop.steps if stop.steps else 0.0
         by_time = self.report.train_s / (60 * stop.minutes) if stop.minutes else 0.0
         return max(by_steps, by_time)
@@ -140,6 +141,8 @@ class Bookkeeper:
             "env_steps": self.inbox.ledger.trained,
         }
         self._set(orders.hyperparameters)
+        if orders.stop is not None:
+            self._stop = StopConfig.model_validate(orders.stop)
         if orders.hyperparameters != before.hyperparameters:
             events.append(HyperparametersChanged(values=orders.hyperparameters, **where))
         if orders.paused != before.paused:
@@ -175,7 +178,7 @@ class Bookkeeper:
 
     def ended(self) -> RunEnded | None:
         """Whether the run's target or limit is reached."""
-        stop, run = self._config.stop, self.report.run
+        stop, run = self._stop, self.report.run
         if self._diverged:
             return RunEnded(run=run, status="failed", reason=self._diverged)
         mean = self.report.mean_return

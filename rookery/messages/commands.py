@@ -22,10 +22,32 @@ class _Command(JsonRecord, frozen=True, kw_only=True):
     origin: Origin = "local"  # "network": held to the allow-list of the home's owner
 
 
+MOST_NAME, MOST_TAGS, MOST_TAG, MOST_NOTES = 100, 20, 50, 4000
+TAG_PATTERN = r"^[^\s,]+$"  # a list of them is written with commas between
+
+Name = Annotated[str, Meta(max_length=MOST_NAME, description="for people; several may have one")]
+Tag = Annotated[str, Meta(max_length=MOST_TAG, pattern=TAG_PATTERN)]
+Tags = Annotated[
+    list[Tag], Meta(max_length=MOST_TAGS, description="to find it by: words without spaces")
+]
+Notes = Annotated[str, Meta(max_length=MOST_NOTES, description="whatever is worth keeping")]
+
+
 class CreateRun(_Command, frozen=True, kw_only=True, tag="create_run"):
     """Create a run from a config."""
 
     config: dict[str, Any]  # {"config": RunConfig, "spec": what its environment looks like}
+    name: Name = ""
+    tags: Tags = msgspec.field(default_factory=list)
+    notes: Notes = ""
+
+
+class LabelRun(_Command, frozen=True, kw_only=True, tag="label_run"):
+    """Give a run a name, tags or notes; what is left out stays as it is."""
+
+    name: Name | None = None
+    tags: Tags | None = None
+    notes: Notes | None = None
 
 
 class StartRun(_Command, frozen=True, kw_only=True, tag="start_run"):
@@ -37,7 +59,16 @@ class PauseRun(_Command, frozen=True, kw_only=True, tag="pause_run"):
 
 
 class ResumeRun(_Command, frozen=True, kw_only=True, tag="resume_run"):
-    """Go on with a run that is paused or has stopped."""
+    """Go on with a run that is paused or has stopped; with new bounds, beyond those it reached."""
+
+    steps: (
+        Annotated[int, Meta(ge=1, le=2**53, description="trained in all, since it was created")]
+        | None
+    ) = None
+    minutes: Annotated[float, Meta(gt=0, description="of training in all")] | None = None
+    until_return: (
+        Annotated[float, Meta(description="mean of the last 100 episodes to stop at")] | None
+    ) = None
 
 
 class StopRun(_Command, frozen=True, kw_only=True, tag="stop_run"):
@@ -115,6 +146,7 @@ class DeleteRun(_Command, frozen=True, kw_only=True, tag="delete_run"):
 
 Command = (
     CreateRun
+    | LabelRun
     | StartRun
     | PauseRun
     | ResumeRun

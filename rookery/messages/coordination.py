@@ -44,6 +44,7 @@ class LearnerOrders(JsonRecord, frozen=True, kw_only=True, tag="orders"):
     hyperparameters: dict[str, float]  # as set since the run was created, by config key
     checkpoints: int  # how many were ever asked for
     actors: int = 0  # how many are wanted; 0: as the config says
+    stop: dict[str, int | float | None] | None = None  # bounds, as in a config; None: as it says
 
 
 class Credits(JsonRecord, frozen=True, kw_only=True, tag="credits"):

@@ -106,6 +106,17 @@ def test_changes_are_answered_here_and_stand_in_the_audit(
     assert len(answered) == len(entries)
 
 
+def test_a_run_is_labelled_and_shows_it(client: LocalClient, run: LocalRun) -> None:
+    assert run.label(name="a try", tags=["nightly"], notes="so far").outcome == "accepted"
+    run.label(tags=["nightly", "good"], reason="it learns")
+    detail = run.detail()
+    assert (detail.name, detail.tags, detail.notes) == ("a try", ["nightly", "good"], "so far")
+    assert client.runs()[0].tags == ["nightly", "good"]
+    assert client.audit(run.id)[-1].data["tags"] == ["nightly", "good"]
+    with pytest.raises(InputError, match="out of range"):
+        run.label(tags=["two words"])
+
+
 def test_what_its_owner_rejects_is_raised(run: LocalRun) -> None:
     run.stop()
     with pytest.raises(Rejected, match="start it first"):

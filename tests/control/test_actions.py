@@ -12,7 +12,7 @@ from rookery.config.reading import build
 from rookery.control.actions import ACTION, ACTIONS, effect, own_fields, parameters
 from rookery.control.run_state import RunState, WorkerState
 from rookery.control.seats import seats_after
-from rookery.messages import Command, CreateRun, SetSeatMap, new_id
+from rookery.messages import Command, CreateRun, SetSeatMap, StartRun, new_id
 
 CONFIG = build({"environment": {"id": "CartPole-v1"}})
 GAME = build({"environment": {"id": "pgx:tic_tac_toe"}})
@@ -68,13 +68,15 @@ def test_a_name_is_the_commands_tag_without_run(action: Any) -> None:
 def test_texts_and_fields_are_those_of_the_commands_type(action: Any) -> None:
     assert action.doc == action.command.__doc__.strip()
     schema = parameters(action.command).model_json_schema()
-    shared = msgspec.structs.fields(CreateRun)
+    shared = msgspec.structs.fields(StartRun)
     own = {f.name for f in msgspec.structs.fields(action.command)} - {f.name for f in shared}
     assert set(schema["properties"]) == own
     assert schema["additionalProperties"] is False
     for field in msgspec.structs.fields(action.command):
         if field.name in own:
             meta = get_args(field.type)[1]
+            if meta is type(None):
+                meta = get_args(get_args(field.type)[0])[1]
             assert schema["properties"][field.name]["description"] == meta.description
 
 
@@ -99,6 +101,12 @@ def test_limits_are_those_of_the_commands_type() -> None:
         ("set-hyperparameters", {"values": {"algorithm.gamma": "high"}}),
         ("play-match", {"a": "", "b": "script:random"}),
         ("pause", {"count": 1}),
+        ("resume", {"steps": 0}),
+        ("resume", {"minutes": 0}),
+        ("label", {"name": "x" * 101}),
+        ("label", {"tags": ["two words"]}),
+        ("label", {"tags": ["a,b"]}),
+        ("label", {"tags": ["x"] * 21}),
     ],
 )
 def test_what_does_not_fit_is_refused(action: str, values: dict[str, Any]) -> None:
@@ -120,7 +128,7 @@ def test_a_command_is_made_with_who_sent_it() -> None:
 
 def test_what_an_environment_looks_like_is_left_out_of_a_creations_own_fields() -> None:
     content = {"config": {"seed": 1}, "spec": {"seats": {}}}
-    assert own_fields(CreateRun(run="r", config=content)) == {"config": {"seed": 1}}
+    assert own_fields(CreateRun(run="r", config=content))["config"] == {"seed": 1}
 
 
 # --- effects -------------------------------------------------------------------------------------
@@ -137,6 +145,16 @@ def test_what_an_environment_looks_like_is_left_out_of_a_creations_own_fields() 
             "goes on from checkpoint c7 at 12,000 steps with 1 learner, 1 actor",
         ),
         (running(), "start", {}, "it runs already: nothing changes"),
+        (running(status="queued"), "resume", {}, "it waits in the queue already: nothing changes"),
+        (running(), "resume", {"minutes": 5.0}, "it runs already: up to 5 minutes"),
+        (
+            state_of(),
+            "resume",
+            {"steps": 20_000, "until_return": 475.0},
+            "starts 1 learner, 1 actor, up to 20,000 steps or return 475",
+        ),
+        (state_of(), "label", {"name": "a", "tags": []}, "name: 'a'; tags: none"),
+        (state_of(), "label", {}, "nothing is named: nothing changes"),
         (
             running(desired="paused"),
             "resume",

@@ -37,6 +37,7 @@ from rookery.messages import (
     Evaluate,
     Event,
     JobDone,
+    LabelRun,
     PauseRun,
     PlayMatch,
     ResumeRun,
@@ -87,6 +88,7 @@ NEXT: dict[type, dict[str, str]] = {
     ScaleLearner: EVERYWHERE,
     SetHyperparameters: EVERYWHERE,
     SetSeatMap: EVERYWHERE,
+    LabelRun: EVERYWHERE,
     Evaluate: EVERYWHERE,
     PlayMatch: EVERYWHERE,
 }
@@ -211,6 +213,7 @@ steering: st.SearchStrategy[Fields] = st.sampled_from(
 )
 changes: st.SearchStrategy[Fields] = st.one_of(
     st.sampled_from([{"kind": SaveCheckpoint}, {"kind": Evaluate, "episodes": 5}]),
+    st.sampled_from(["", "a"]).map(lambda name: {"kind": LabelRun, "name": name, "tags": ["b"]}),
     st.just({"kind": PlayMatch, "a": "main", "b": "script:random"}),
     st.integers(0, MAX_ACTORS + 2).map(lambda count: {"kind": ScaleActors, "count": count}),
     st.integers(0, 1).map(lambda count: {"kind": ScaleLearner, "count": count}),

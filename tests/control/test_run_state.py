@@ -37,6 +37,7 @@ from rookery.messages import (
     HyperparametersChanged,
     JobDone,
     JobStarted,
+    LabelRun,
     MatchPlayed,
     PauseRun,
     PlayMatch,
@@ -87,6 +88,8 @@ commands = st.one_of(
         for kind in (StartRun, PauseRun, ResumeRun, StopRun, SaveCheckpoint, DeleteRun, Evaluate)
     ),
     st.builds(ScaleActors, run=a_run, id=ids, count=st.integers(0, 6)),
+    st.builds(LabelRun, run=a_run, id=ids, name=ids),
+    st.builds(ResumeRun, run=a_run, id=ids, steps=st.integers(1, 6)),
     st.builds(ScaleLearner, run=a_run, id=ids, count=st.integers(0, 1)),
     st.builds(SetHyperparameters, run=a_run, id=ids, values=st.builds(lambda r: {RATE: r}, rates)),
     st.builds(SetSeatMap, run=a_run, id=ids, seats=st.just({"*": "script:random"})),
@@ -151,6 +154,7 @@ def one_of_each() -> list[Any]:
         StopRun(run=RUN),
         ScaleActors(run=RUN, count=2),
         ScaleLearner(run=RUN, count=0),
+        LabelRun(run=RUN, name="a try"),
         SetHyperparameters(run=RUN, values={RATE: 1e-4}),
         SetSeatMap(run=RUN, seats={"*": "script:random"}),
         SaveCheckpoint(run=RUN),
@@ -172,8 +176,8 @@ def after(state: RunState, *log: Any) -> RunState:
     return found
 
 
-def created(*log: Any, config: dict[str, Any] = CONTENT) -> RunState:
-    create = CreateRun(run=RUN, id="create", config=config)
+def created(*log: Any, config: dict[str, Any] = CONTENT, **labels: Any) -> RunState:
+    create = CreateRun(run=RUN, id="create", config=config, **labels)
     state = fold([create, CommandAccepted(run=RUN, command="create"), *log])
     assert state is not None
     return state
@@ -316,6 +320,7 @@ def test_desired_and_status_agree(log: list[Any]) -> None:
 # --- the table -----------------------------------------------------------------------------------
 
 ANY_TIME = {ScaleActors, ScaleLearner, SetHyperparameters, SetSeatMap, Evaluate, PlayMatch}
+ANY_TIME |= {LabelRun}
 ACCEPTED: dict[str, set[type]] = {
     STOPPED: ANY_TIME | {StartRun, ResumeRun, StopRun, DeleteRun},
     RUNNING: ANY_TIME | {StartRun, ResumeRun, StopRun, PauseRun, SaveCheckpoint},
@@ -523,6 +528,24 @@ def test_actors_are_scaled_within_their_limit() -> None:
     assert answered(state, above).actors_wanted == 1
     many = content(build(CARTPOLE, {"actors": {"count": 6}}), SPEC)
     assert created(config=many).max_actors == 6
+
+
+def test_labels_are_given_at_creation_and_later_each_by_itself() -> None:
+    state = created(name="a try", tags=["nightly"], notes="first")
+    assert (state.name, state.tags, state.notes) == ("a try", ["nightly"], "first")
+    state = answered(state, LabelRun(run=RUN, tags=["nightly", "good"]))
+    assert (state.name, state.tags, state.notes) == ("a try", ["nightly", "good"], "first")
+    state = answered(state, LabelRun(run=RUN, name="", notes="second"))
+    assert (state.name, state.tags, state.notes) == ("", ["nightly", "good"], "second")
+
+
+def test_new_bounds_are_told_to_the_learner_and_hold() -> None:
+    state = carried_out(ResumeRun(run=RUN, steps=7))
+    assert state.orders.stop is not None and state.orders.stop["steps"] == 7
+    again = answered(state, ResumeRun(run=RUN, until_return=475.0))
+    assert again.stop is not None and (again.stop["steps"], again.stop["until_return"]) == (7, 475)
+    assert again.orders_revision > state.orders_revision
+    assert answered(again, ResumeRun(run=RUN)).orders_revision == again.orders_revision
 
 
 def test_the_learner_is_taken_away_and_brought_back() -> None:

@@ -80,6 +80,13 @@ PARTS = (LedgerSummary, LeagueMetrics, PolicyMetrics)  # of a record
 SAMPLES |= {
     "Origin": "network",
     "int | None": 5,
+    "Name": "a try",
+    "Tags": ["nightly"],
+    "Notes": "so far",
+    **{("LabelRun", key): value for key, value in (("name", "a"), ("tags", ["b"]), ("notes", "c"))},
+    ("ResumeRun", "steps"): 3,
+    **{("ResumeRun", bound): 1.5 for bound in ("minutes", "until_return")},
+    ("LearnerOrders", "stop"): {"steps": 3, "minutes": 1.5, "until_return": None},
     ("ScaleActors", "count"): 3,
     ("ScaleLearner", "count"): 1,
     ("SetHyperparameters", "values"): {"algorithm.learning_rate": 1e-4},

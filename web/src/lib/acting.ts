@@ -13,6 +13,11 @@ export const plainly: Record<Plain, (run: string, reason: string, dryRun?: boole
   'save-checkpoint': (run, reason, dry) => post('/api/v1/runs/{run}/save-checkpoint', { reason }, at(run, dry)),
 };
 
+/** Go on beyond the bound that a run has reached; steps count from its beginning. */
+export function trainOn(run: string, steps: number, reason: string): Promise<Answer> {
+  return post('/api/v1/runs/{run}/resume', { steps, reason }, at(run));
+}
+
 export function scaleActors(run: string, count: number, reason: string, dryRun = false): Promise<Answer> {
   return post('/api/v1/runs/{run}/scale-actors', { count, reason }, at(run, dryRun));
 }
