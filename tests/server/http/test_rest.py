@@ -190,12 +190,12 @@ def test_what_is_not_there_is_a_problem(shared: Stage) -> None:
     assert "nothing at" in detail(shared.ask("GET", "nothing"), 404)
     assert "did you mean pause?" in detail(shared.ask("POST", "runs/a-run/puase"), 404)
     answer = shared.ask("PUT", "runs", {})
-    assert answer.headers["allow"] == "GET, POST"
-    assert "GET, POST" in detail(answer, 405)
+    assert answer.headers["allow"] == "GET, HEAD, POST"
+    assert "GET, HEAD, POST" in detail(answer, 405)
 
 
 def test_a_path_that_takes_several_methods_allows_them_all(shared: Stage) -> None:
-    assert shared.ask("PATCH", "runs/some-run", {}).headers["allow"] == "DELETE, GET"
+    assert shared.ask("PATCH", "runs/some-run", {}).headers["allow"] == "DELETE, GET, HEAD"
 
 
 @pytest.mark.parametrize(
@@ -656,8 +656,11 @@ class Ours(gymnasium.Env):
 
 
 @pytest.fixture
-def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def own_module(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Allowed to the server (`ALLOWED`), and to the processes that it has look at it."""
     (tmp_path / "our_module.py").write_text(MODULE)
+    home.mkdir()
+    (home / "rookery.yaml").write_text('allow: {code: ["our_module:*"]}')
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -622,10 +622,12 @@ async def test_an_error_that_repeats_what_others_wrote_is_marked(world: World, e
 
 
 def test_untrusted_fields_are_found_at_any_depth() -> None:
-    fields = ("environment", "reason", "workers[].last_error", "seats")
+    told = ("name", "tags", "notes")
+    fields = ("environment", "reason", *told, "workers[].last_error", "seats")
     trained = ("damaged_checkpoints", "policies", "seat_returns", "league")
     assert untrusted_fields(RunDetail) == (*fields, *trained)
-    assert untrusted_fields(RunPage) == ("runs[].environment", "runs[].reason")
+    listed = ("environment", "reason", "name", "tags")
+    assert untrusted_fields(RunPage) == tuple(f"runs[].{field}" for field in listed)
 
 
 def test_text_shows_every_character_and_stays_json() -> None:
