@@ -147,8 +147,12 @@ def print_evaluation(result: dict[str, Any], run: str, player: str, as_json: boo
                 f"  {name:8} return {found['mean']:.2f} ± {found['std']:.2f}"
                 f"   length {found['length']:.1f}{whose}"
             )
+            if found.get("cut"):
+                print(f"    {found['cut']} episodes did not end: cut at {result['cut_at']:,} steps")
             for seat, each in found.get("seats", {}).items():
                 say(f"    {seat:14} return {each['mean']:.2f} ± {each['std']:.2f}")
+    if any(result[name].get("cut") for name in ("greedy", "sampled") if name in result):
+        print("  its environment has no time limit: --env.max_episode_steps=N of train sets one")
     return OK
 
 

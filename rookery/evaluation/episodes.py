@@ -26,6 +26,7 @@ from rookery.players.seat_map import Seating
 from rookery.spaces import SeatSpec
 
 MAX_SLOTS = 128
+MOST_STEPS = 10_000  # of an episode, where the environment itself has no limit
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Episodes:
 
     returns: np.ndarray
     lengths: np.ndarray
+    cut: int = 0  # episodes that did not end by themselves within MOST_STEPS
 
     def summary(self) -> dict[str, float]:
         return {
@@ -42,6 +44,7 @@ class Episodes:
             "min": float(self.returns.min()),
             "max": float(self.returns.max()),
             "length": float(self.lengths.mean()),
+            "cut": self.cut,
         }
 
 
@@ -52,14 +55,32 @@ def play_episodes(
     seed: int,
     rng: np.random.Generator,
 ) -> Episodes:
-    """Play exactly `episodes`, a fixed number in each slot.
+    """Play exactly `episodes`; those of an environment that need not end are cut at MOST_STEPS."""
+    if env.spec.max_episode_steps is not None:
+        return _play(env, member, episodes, seed, rng)
+    rounds = [min(env.slots, episodes - done) for done in range(0, episodes, env.slots)]
+    played = [_play(env, member, n, seed + i, rng, MOST_STEPS) for i, n in enumerate(rounds)]
+    returns, lengths = ([getattr(part, name) for part in played] for name in ("returns", "lengths"))
+    return Episodes(np.concatenate(returns), np.concatenate(lengths), sum(p.cut for p in played))
 
-    Taking the first to finish instead would favour short episodes.
+
+def _play(
+    env: BatchedEnvironment,
+    member: Member,
+    episodes: int,
+    seed: int,
+    rng: np.random.Generator,
+    most_steps: int | None = None,
+) -> Episodes:
+    """A fixed number in each slot; taking the first to finish instead would favour short ones.
+
+    With a bound a slot plays one: only a reset of all of them ends an episode that goes on.
     """
     quota = np.full(env.slots, episodes // env.slots)
     quota[: episodes % env.slots] += 1
     totals, lengths = np.zeros(env.slots), np.zeros(env.slots, np.int64)
     found: list[tuple[float, int]] = []
+    cut = 0
     view = env.reset(seed)[SOLO_SEAT]
     player: Player = member.player  # type: ignore[assignment]  # a policy, or script:random
     state = player.initial_state(env.slots)
@@ -74,7 +95,10 @@ def play_episodes(
                 quota[slot] -= 1
                 found.append((float(totals[slot]), int(lengths[slot])))
             totals[slot], lengths[slot] = 0.0, 0
-    return Episodes(np.array([r for r, _ in found]), np.array([n for _, n in found]))
+        late = quota.astype(bool) & (lengths >= (most_steps or np.inf))
+        found += [(float(totals[slot]), int(lengths[slot])) for slot in np.flatnonzero(late)]
+        quota[late], cut = 0, cut + int(late.sum())
+    return Episodes(np.array([r for r, _ in found]), np.array([n for _, n in found]), cut)
 
 
 def evaluate_run(
@@ -98,6 +122,7 @@ def evaluate_run(
         "env_steps": newest.env_steps if newest else 0,
         "episodes": episodes,
         "seed": seed,
+        "cut_at": MOST_STEPS if solo and files.spec.max_episode_steps is None else None,
     }
     ways = {"greedy": 0, "sampled": 1} if newest else {"sampled": 0 if solo else 1}
     for kind, index in ways.items():  # the index is a part of the seeds

@@ -10,6 +10,7 @@ a fixed number of games to play: taking the first to finish instead would favour
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -92,6 +93,7 @@ class PlayedGame(NamedTuple):
 
     game: Game
     moves: bytes  # seat and action, in their order
+    sights: int = 0  # a digest of what was seen before each of them
 
 
 def play_games(
@@ -101,21 +103,25 @@ def play_games(
     table = Table(env, lineup, rng, seed, name=str(seed))
     quota = np.full(env.slots, games // env.slots)
     quota[: games % env.slots] += 1
-    moves = [bytearray() for _ in range(env.slots)]
+    moves, sights = [bytearray() for _ in range(env.slots)], [0] * env.slots
     found: list[PlayedGame] = []
     table.begin()
     while quota.any():
         begun = table.book.lengths > 0  # only such games are in the book when they are over
+        views = list(table.views.values())
         moved = table.step({})
         for seat, actions in enumerate(moved.actions):
             for slot in np.flatnonzero(moved.turn[:, seat] & ~moved.reset).tolist():
                 moves[slot] += seat.to_bytes(2, "big") + actions[slot].tobytes()
+                for leaf in views[seat].observation.values():
+                    sights[slot] = zlib.crc32(leaf[slot].tobytes(), sights[slot])
         over, _ = table.book.take()
         for slot, game in zip(np.flatnonzero(moved.reset & begun).tolist(), over, strict=True):
             if quota[slot]:
                 quota[slot] -= 1
-                found.append(PlayedGame(game, bytes(moves[slot])))
+                found.append(PlayedGame(game, bytes(moves[slot]), sights[slot]))
             moves[slot].clear()
+            sights[slot] = 0
     table.close()
     return found
 
@@ -130,7 +136,7 @@ class Tally:
     wins: int
     draws: int
     losses: int
-    distinct: int  # games that were not, move by move, one of the others
+    distinct: int  # games that tell something of their own
 
     @property
     def games(self) -> int:
@@ -162,22 +168,39 @@ class Tally:
         }
 
 
-def tally(played: Sequence[PlayedGame], label: str) -> Tally:
-    """The results of the side with that label."""
+def tally(played: Sequence[PlayedGame], label: str, dealt: bool) -> Tally:
+    """The results of the side with that label; `dealt`: in an environment that deals."""
     counts = {"wins": 0, "draws": 0, "losses": 0}
-    for game, _ in played:
+    for game, *_ in played:
         means = outcomes(game)
         if label not in means:
             raise RookeryError(f"a game ended with rewards that are no numbers: {game.totals}")
         mine = means.pop(label)
         (theirs,) = means.values()
         counts["draws" if mine == theirs else "wins" if mine > theirs else "losses"] += 1
-    return Tally(**counts, distinct=len(_distinct(played)))
+    return Tally(**counts, distinct=len(played if dealt else _distinct(played)))
+
+
+def deals(played: Sequence[PlayedGame]) -> bool:
+    """Whether chance of the environment's own showed: the same moves were other games.
+
+    Then each game is a draw by itself, like a deal of cards, however often its moves come again.
+    """
+    looks: dict[Any, Any] = {}
+    return any(looks.setdefault(_moves(p), _look(p)) != _look(p) for p in played)
+
+
+def _moves(played: PlayedGame) -> Any:
+    return played.game.players, played.moves
+
+
+def _look(played: PlayedGame) -> Any:
+    return played.game.totals, played.sights
 
 
 def _distinct(played: Sequence[PlayedGame]) -> list[PlayedGame]:
     """One of each: games that are the same move by move, between the same seats."""
-    return list({(p.game.players, p.game.totals, p.moves): p for p in played}.values())
+    return list({_moves(p): p for p in played}.values())
 
 
 def play_match(
@@ -218,7 +241,9 @@ def play_match(
         **_summary(ways, next(iter(spec.seats))),
         "seconds": round(time.monotonic() - began, 3),
     }
-    _record(home, sides, tally(_distinct([played for way in ways for played in way]), "a"))
+    together = [played for way in ways for played in way]
+    dealt = deals(together)
+    _record(home, sides, tally(together if dealt else _distinct(together), "a", dealt))
     return result
 
 
@@ -238,18 +263,19 @@ def _both_ways(
 
 def _summary(ways: Sequence[Sequence[PlayedGame]], first_seat: str) -> dict[str, Any]:
     together = [played for way in ways for played in way]
+    dealt = deals(together)
     missed = {"a": 0, "b": 0}
-    for game, _ in together:
+    for game, *_ in together:
         for label, count in zip(game.players, game.missed, strict=False):  # empty: none
             missed[label] += count
-    tallies = [tally(way, "a") for way in ways]
+    tallies = [tally(way, "a", dealt) for way in ways]
     return {
-        **tally(together, "a").row(),
+        **tally(together, "a", dealt).row(),
         "first_seat": first_seat,
         "a_first": tallies[0].row(),
         "b_first": tallies[1].row(),
         "repeats": all(t.distinct <= 1 for t in tallies) and len(together) > len(tallies),
-        "mean_length": float(np.mean([game.length for game, _ in together])),
+        "mean_length": float(np.mean([played.game.length for played in together])),
         "missed": missed,
     }
 

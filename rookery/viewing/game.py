@@ -39,7 +39,7 @@ class Viewing:
         self.spec = self._sitting.spec
         self._sitters: dict[str, Member] = self._sitting.seat_all()  # what is wrong shows here
         world = self._sitting.config.environment
-        self._env: BatchedEnvironment = make_drawn(world.id, world.kwargs)
+        self._env: BatchedEnvironment = make_drawn(world.id, world.kwargs, self.spec)
         self._names = action_names(world.id)
         self._episode, self._step, self._over = 0, 0, True
         self._views: dict[str, SeatView] = {}

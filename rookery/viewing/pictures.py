@@ -13,9 +13,11 @@ from typing import NamedTuple
 import numpy as np
 
 from rookery.envs import BatchedEnvironment, Options, Picture, SeatView
+from rookery.envs.changes import check_unchanged
 from rookery.envs.failures import first_line
 from rookery.envs.registry import make
 from rookery.errors import RookeryError
+from rookery.spaces import EnvironmentSpec
 
 LARGE_BYTES = 96 << 10  # a PNG above this is a photograph, and smaller as a JPEG
 MOST_PIXELS = 1024  # on a side
@@ -44,12 +46,18 @@ class Shown(NamedTuple):
     why: str  # there is none
 
 
-def make_drawn(id: str, kwargs: Options) -> BatchedEnvironment:
-    """One slot that can be drawn, where the environment offers it; else one that can't."""
+def make_drawn(
+    id: str, kwargs: Options, like: EnvironmentSpec | None = None
+) -> BatchedEnvironment:
+    """One slot that can be drawn, where the environment offers it; else one that can't.
+
+    `like`: what it must show to its players. Atari's frames are prepared only where none is drawn.
+    """
     plain = {key: value for key, value in kwargs.items() if key != "render_mode"}
     try:
         env = make(id, 1, {**plain, "render_mode": "rgb_array"})
-    except RookeryError:  # it knows no such option, or lacks what drawing needs
+        check_unchanged(like or env.spec, env.spec)
+    except RookeryError:  # it knows no such option, lacks what drawing needs, or shows other things
         return make(id, 1, plain)
     return env
 
@@ -99,8 +107,8 @@ def _seen(view: SeatView) -> np.ndarray | None:
         seen: np.ndarray = leaf[0]
         if seen.ndim == 3 and min(seen.shape[:2]) >= 4:
             height, width, depth = seen.shape
-            if seen.dtype == np.uint8 and depth in (1, 3) and height * width >= 1024:
-                return seen[..., 0] if depth == 1 else seen
+            if seen.dtype == np.uint8 and height * width >= 1024:
+                return seen if depth == 3 else seen[..., -1]  # of a stack of frames the newest
             if max(height, width) <= 32:
                 return _planes(seen)
     return None

@@ -22,6 +22,7 @@ from rookery.evaluation.ladder import games_of, ladder_text
 from rookery.evaluation.match import (
     PlayedGame,
     Tally,
+    deals,
     make_side,
     match_lineup,
     play_games,
@@ -73,8 +74,8 @@ def test_two_players_alternate_over_three_seats(place: Home) -> None:
     played = play_games(env, lineup, 8, 0, np.random.default_rng(0))
     env.close()
     assert len(played) == 8
-    assert {game.players for game, _ in played} == {("a", "b", "a")}
-    assert {game.length for game, _ in played} == {9}  # 2 + 3 + 4 moves
+    assert {game.players for game, *_ in played} == {("a", "b", "a")}
+    assert {game.length for game, *_ in played} == {9}  # 2 + 3 + 4 moves
 
 
 class Uneven:
@@ -114,7 +115,7 @@ def test_short_games_are_not_favoured(place: Home) -> None:
     env: Any = Uneven()
     a, b = (make_side(place, label, RANDOM, env.spec, False) for label in "ab")
     played = play_games(env, match_lineup(env.spec, a, b), 6, 0, np.random.default_rng(0))
-    assert Counter(game.length for game, _ in played) == {2: 3, 10: 3}
+    assert Counter(game.length for game, *_ in played) == {2: 3, 10: 3}
 
 
 # --- what a result rests on ----------------------------------------------------------------------
@@ -125,12 +126,27 @@ def test_a_tally_compares_the_means_of_each_sides_seats() -> None:
         return PlayedGame(Game(("a", "b", "a"), totals, 5), moves)
 
     played = [game(1, 2, 5), game(1, 2, 3), game(1, 2, 2), game(1, 2, 2), game(1, 2, 2, moves=b"x")]
-    found = tally(played, "a")
+    found = tally(played, "a", dealt=False)
     assert (found.wins, found.draws, found.losses) == (1, 1, 3)
-    assert found.distinct == 4  # of the three losses one is another's copy
-    assert tally(played, "b").wins == 3
+    assert found.distinct == 2  # by their moves
+    assert tally(played, "b", dealt=False).wins == 3
     with pytest.raises(RookeryError, match="nan"):
-        tally([game(1, float("nan"), 1)], "a")
+        tally([game(1, float("nan"), 1)], "a", dealt=False)
+
+
+def test_the_same_moves_on_other_cards_are_another_game(place: Home) -> None:
+    result = play_match(place, "pgx:kuhn_poker", FIRST, FIRST, 60)
+    assert result["a_first"]["distinct"] == result["b_first"]["distinct"] == 30
+    assert result["distinct"] == 60 and not result["repeats"]
+
+
+def test_an_environment_deals_where_the_same_moves_were_other_games() -> None:
+    def game(total: float, moves: bytes, sights: int) -> PlayedGame:
+        return PlayedGame(Game(("a", "b"), (total, -total), 5), moves, sights)
+
+    assert not deals([game(1, b"x", 7), game(1, b"x", 7), game(-1, b"y", 8)])
+    assert deals([game(1, b"x", 7), game(-1, b"x", 7)])  # the cards were hidden
+    assert deals([game(1, b"x", 7), game(1, b"x", 8)])  # they were seen
 
 
 def test_the_interval_rests_on_distinct_games() -> None:

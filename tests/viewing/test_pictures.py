@@ -6,11 +6,13 @@ import base64
 import io
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from PIL import Image
 
 from rookery.envs import SeatView
+from rookery.envs.registry import make
 from rookery.viewing.pictures import MOST_PIXELS, address_of, make_drawn, show
 
 
@@ -98,3 +100,26 @@ def test_planes_are_drawn_from_what_is_seen() -> None:
     assert len(np.unique(pixels.reshape(-1, 3), axis=0)) == 2
     side = pixels.shape[0] // 10
     assert (pixels[2 * side, 3 * side] != pixels[0, 0]).any()
+
+
+def test_a_drawing_that_would_show_other_things_is_done_without(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    plain = make("CartPole-v1", 1)
+    other = msgspec.structs.replace(plain.spec, seats=make("Acrobot-v1", 1).spec.seats)
+    for like, drawn in ((plain.spec, True), (other, False)):
+        env = make_drawn("CartPole-v1", {}, like)
+        env.reset(0)
+        assert (env.picture(0) is not None) == drawn
+        env.close()
+
+
+def test_of_a_stack_of_frames_the_newest_is_shown() -> None:
+    frames = np.zeros((1, 84, 84, 4), np.uint8)
+    frames[..., 3] = 200
+    no = np.zeros(1, np.bool_)
+    view = SeatView({"": frames}, None, np.zeros(1, np.float32), no, no, no)
+    shown = show(make("rookery.testing.envs:CountingEnv", 1), view)
+    assert shown.address is not None
+    assert np.asarray(image_of(shown.address)[1]).tolist() == [[200] * 84] * 84

@@ -116,5 +116,11 @@ def _time_limit(env: Any) -> int | None:
     spec = getattr(env, "spec", None)
     limit = getattr(env, "max_episode_steps", None)
     if limit is None and spec is not None:
-        limit = spec.max_episode_steps
+        limit = spec.max_episode_steps or _frames_limit(spec.kwargs)
     return limit if isinstance(limit, int) else None
+
+
+def _frames_limit(kwargs: dict[str, Any]) -> int | None:
+    """Atari counts frames, and plays several of them in a step."""
+    frames, skip = kwargs.get("max_num_frames_per_episode"), kwargs.get("frameskip", 1)
+    return frames // skip if isinstance(frames, int) and isinstance(skip, int) else None

@@ -21,6 +21,8 @@ from rookery.envs.gymnasium.wrapper_state import restore_copy, save_copy
 from rookery.envs.saved_state import from_text, to_text
 from rookery.errors import EnvironmentFailed
 
+MOST_SEEDS = 2**31  # Atari's emulator, for one, takes no seed from here on
+
 
 class Slots(Protocol):
     """The slots, however they are stepped."""
@@ -67,8 +69,9 @@ class VectorSlots:
         self._steps = 0
 
     def reset(self, seed: int) -> SeatView:
+        first = seed % (MOST_SEEDS - self._slots)  # a vector environment counts on from it
         try:
-            observation, info = self._env.reset(seed=seed)
+            observation, info = self._env.reset(seed=first)
         except Exception as error:
             raise self._failed(error, "reset") from error
         self._ended = no = np.zeros(self._slots, bool)
@@ -146,7 +149,8 @@ class LoopedSlots:
 
     def reset(self, seed: int) -> SeatView:
         # Not seed + slot: neighbouring seeds of two actors would share most of their episodes.
-        seeds = np.random.SeedSequence(seed).generate_state(len(self._envs)).tolist()
+        drawn = np.random.SeedSequence(seed).generate_state(len(self._envs))
+        seeds = (drawn % MOST_SEEDS).tolist()
         observations, infos = [], []
         for slot, env in enumerate(self._envs):
             try:

@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 from rookery.envs import SOLO_SEAT, SeatView
 from rookery.envs.gymnasium.environment import GymnasiumEnvironment
+from rookery.envs.gymnasium.probe import _frames_limit
 from rookery.errors import ConfigError, EnvironmentFailed, InputError
 from rookery.spaces import Categorical, Continuous, Leaf, MultiCategorical
 from rookery.testing.envs import (
@@ -320,3 +321,41 @@ def test_options_that_the_vector_environment_lacks_fall_back_to_the_loop() -> No
     )
     assert GymnasiumEnvironment("OnlySingleHasOption-v0", 2).native
     assert not GymnasiumEnvironment("OnlySingleHasOption-v0", 2, {"flavour": "x"}).native
+
+
+# --- seeds -------------------------------------------------------------------------------------
+
+
+class Choosy(Scripted):
+    """Like Atari's emulator: refuses seeds of more than 31 bits."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        assert seed is None or seed < 2**31, f"seed {seed} does not fit"
+        return super().reset(seed=seed)
+
+
+@pytest.mark.parametrize("seed", [0, 2**31, 2**32 - 1])
+def test_no_environment_gets_a_seed_that_does_not_fit_31_bits(seed: int) -> None:
+    env = adapt(Choosy, slots=16)
+    first, second = env.reset(seed), env.reset(seed)
+    np.testing.assert_array_equal(
+        first[SOLO_SEAT].observation[""], second[SOLO_SEAT].observation[""]
+    )
+
+
+def test_a_vector_environment_can_count_on_from_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = GymnasiumEnvironment("CartPole-v1", 8)
+    assert env.native
+    got: list[int] = []
+    inner: Any = env._copies
+    whole = inner._env.reset
+    monkeypatch.setattr(inner._env, "reset", lambda seed: (got.append(seed), whole(seed=seed))[1])
+    for seed in (2**31 - 1, 2**31, 2**32 - 1):
+        env.reset(seed)
+    assert max(got) + 8 <= 2**31
+
+
+def test_ataris_limit_of_frames_is_one_of_steps() -> None:
+    assert _frames_limit({"max_num_frames_per_episode": 108_000, "frameskip": 4}) == 27_000
+    assert _frames_limit({"max_num_frames_per_episode": 9, "frameskip": (2, 5)}) is None
+    assert _frames_limit({}) is None
