@@ -32,6 +32,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from rookery.words import bare, key_of
+
 
 class RookeryError(Exception):
     """Root of the tree."""
@@ -148,7 +150,11 @@ class StalenessError(RookeryError):
 
 
 def nearest_names(name: str, known: Iterable[str], count: int = 3) -> tuple[str, ...]:
-    """The known names most like `name`, case aside, best first."""
+    """The known names most like `name`, case aside, best first: by meaning, or else by letters."""
+    known = list(known)
+    meant = key_of(name)
+    if meant is not None and (same := [k for k in known if k in (meant, bare(meant))]):
+        return tuple(same[:count])
     by_lower: dict[str, str] = {}
     for candidate in known:
         by_lower.setdefault(candidate.lower(), candidate)

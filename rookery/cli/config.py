@@ -8,6 +8,18 @@ import os
 from typing import Any
 
 from rookery.cli.exits import OK
+from rookery.words import bare
+
+FLAGS = {  # option -> the key that it sets
+    "--algorithm": "algorithm.kind",
+    "--actors": "actors.count",
+    "--envs-per-actor": "actors.envs_per_actor",
+    "--steps": "stop.steps",
+    "--minutes": "stop.minutes",
+    "--until-return": "stop.until_return",
+    "--seed": "seed",
+    "--launcher": "launcher",
+}
 
 
 def config_from(arguments: argparse.Namespace) -> Any:
@@ -18,18 +30,8 @@ def config_from(arguments: argparse.Namespace) -> Any:
         layers.append(load_yaml(arguments.config))
     if arguments.environment:
         layers.append({"environment": {"id": arguments.environment}})
-    flags = {
-        "algorithm.kind": arguments.algorithm,
-        "actors.count": arguments.actors,
-        "actors.envs_per_actor": arguments.envs_per_actor,
-        "stop.steps": arguments.steps,
-        "stop.minutes": arguments.minutes,
-        "stop.until_return": arguments.until_return,
-        "seed": arguments.seed,
-        "launcher": arguments.launcher,
-        "bus.kind": _bus_kind(arguments.bus),
-    }
-    for key, value in flags.items():
+    flags = {key: getattr(arguments, bare(option)) for option, key in FLAGS.items()}
+    for key, value in {**flags, "bus.kind": _bus_kind(arguments.bus)}.items():
         if value is not None:
             nested: Any = value
             for part in reversed(key.split(".")):

@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from rookery.cli import exits
 from rookery.cli.parser import Verb, all_commands
 from rookery.cli.text import say
+from rookery.cli.suggest import unknown_option
 from rookery.errors import (
     DamagedCheckpoint,
     EnvironmentFailed,
     InputError,
     RookeryError,
     UnknownName,
-    nearest_names,
 )
 
 # As often as by default, collecting costs a list of 10,000 runs a third of its time.
@@ -61,9 +61,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         commands.parser.print_help()
         raise SystemExit(exits.OK)
     if unknown:
-        near = nearest_names(unknown[0].partition("=")[0], sorted(commands.options), 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise InputError(f"unknown option {unknown[0]!r}{hint} See `rookery --help`.")
+        raise unknown_option(arguments, unknown[0], argv)
     if environment and arguments.name not in ("train", "submit", "match", "config"):
         raise InputError(f"{environment[0]} goes with train, match, submit and config show only")
     arguments.env_options = environment

@@ -58,20 +58,10 @@ class Commands:
         self._verbs = self.parser.add_subparsers(
             title="commands", metavar="COMMAND", parser_class=Parser
         )
-        self._groups: list[Any] = [self._verbs]
 
     @property
     def names(self) -> list[str]:
         return list(self._verbs.choices)
-
-    @property
-    def options(self) -> set[str]:
-        """Every option that any verb has."""
-        found: set[str] = set()
-        for group in self._groups:
-            for parser in group.choices.values():
-                found.update(parser._option_string_actions)
-        return {option for option in found if option.startswith("--")}
 
     def verb(
         self,
@@ -91,7 +81,7 @@ class Commands:
             self.hidden.append(name)
         if below is None:
             parser.set_defaults(name=name)
-        parser.set_defaults(verb=function, takes_server=server)
+        parser.set_defaults(verb=function, takes_server=server, parser=parser)
         add_common(parser)
         if server:
             add_server(parser)
@@ -104,7 +94,6 @@ class Commands:
     ) -> Callable[..., argparse.ArgumentParser]:
         """Adds second words to a verb, like `runs list`."""
         below = parser.add_subparsers(metavar=metavar, parser_class=Parser)
-        self._groups.append(below)
         return partial(self.verb, below=below)
 
 

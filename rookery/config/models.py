@@ -9,7 +9,14 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from rookery.config.algorithm import Algorithm, bind
@@ -31,6 +38,16 @@ class EnvironmentConfig(Part):
     )
 
 
+def _row(value: object) -> object:
+    """One width is a row of one; any other text says how it is written."""
+    if isinstance(value, str):
+        raise PydanticCustomError("widths", "write the widths as a list, like [256, 256]")
+    return [value] if isinstance(value, int) else value
+
+
+Widths = Annotated[tuple[Annotated[int, Field(ge=1, le=8192)], ...], BeforeValidator(_row)]
+
+
 class NetworkConfig(Part):
     """The policy's and the value's networks: one MLP each, over a shared CNN for images.
 
@@ -42,12 +59,10 @@ class NetworkConfig(Part):
         min_length=1,
         description="name of an encoder: policies that name the same one share its weights",
     )
-    encoder_hidden: tuple[Annotated[int, Field(ge=1, le=8192)], ...] = Field(
+    encoder_hidden: Widths = Field(
         default=(64,), max_length=8, description="width of each layer of the encoder, if it has one"
     )
-    hidden: tuple[Annotated[int, Field(ge=1, le=8192)], ...] = Field(
-        default=(64, 64), max_length=8, description="width of each hidden layer"
-    )
+    hidden: Widths = Field(default=(64, 64), max_length=8, description="width of each hidden layer")
     activation: Literal["tanh", "relu"] = "tanh"
     channels: tuple[Annotated[int, Field(ge=1, le=1024)], ...] = Field(
         default=(16, 32), max_length=4, description="3x3 convolutions, for images only"

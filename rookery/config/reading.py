@@ -24,6 +24,7 @@ from rookery.config.kinds import ALGORITHMS
 from rookery.config.models import MAIN, ActorsConfig, RunConfig
 from rookery.config.tuned import tuned_defaults
 from rookery.errors import ConfigError, UnknownName, nearest_names
+from rookery.words import key_of
 
 Layer = Mapping[str, Any]
 
@@ -242,6 +243,8 @@ def _nearest_keys(where: tuple[int | str, ...]) -> tuple[str, ...]:
     """Full keys like the unknown one: by its own level first, then anywhere."""
     *parents, last = [str(part) for part in where]
     keys = [key for key, _ in config_keys()]
+    if (meant := key_of(last)) in keys:
+        return (str(meant),)
     elsewhere = [key for key in keys if key.split(".")[-1] == last]
     if elsewhere:
         return (elsewhere[0],)

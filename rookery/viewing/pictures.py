@@ -46,9 +46,7 @@ class Shown(NamedTuple):
     why: str  # there is none
 
 
-def make_drawn(
-    id: str, kwargs: Options, like: EnvironmentSpec | None = None
-) -> BatchedEnvironment:
+def make_drawn(id: str, kwargs: Options, like: EnvironmentSpec | None = None) -> BatchedEnvironment:
     """One slot that can be drawn, where the environment offers it; else one that can't.
 
     `like`: what it must show to its players. Atari's frames are prepared only where none is drawn.

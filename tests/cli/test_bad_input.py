@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rookery.cli.main import _parse
 from rookery.config.reading import build
 from rookery.control.create import create_run
+from rookery.errors import InputError
 
 if TYPE_CHECKING:
     from tests.conftest import Cli
@@ -52,6 +54,7 @@ REFUSED = {
     "options that disagree": ((*CARTPOLE, "--bus", "memory"), "launcher"),
     "unsupported store": ((*CARTPOLE, "--set", "checkpoint.uri=s3://b"), "file:DIRECTORY"),
     "unknown option": ((*CARTPOLE, "--stepz", 5), "--steps"),
+    "a word from elsewhere": ((*CARTPOLE, "--lr", "1e-3"), "--set algorithm.learning_rate=1e-3?"),
     "unknown command": (("trian", "CartPole-v1"), "train"),
     "missing file": (("train", "--config", "missing.yaml"), "missing.yaml"),
     "no such run": (("resume", "nope"), "rookery runs list"),
@@ -68,6 +71,28 @@ REFUSED = {
 def test_is_refused_in_one_line(cli: Cli, arguments: tuple[object, ...], says: str) -> None:
     assert says in cli.refused(*arguments)
     assert cli.home.states() == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("train CartPole-v1 --lr=1e-3", "--set algorithm.learning_rate=1e-3"),
+        ("train CartPole-v1 lr=1e-3", "--set algorithm.learning_rate=1e-3"),
+        ("train --device gpu CartPole-v1", "--set learner.device=gpu"),
+        ("train CartPole-v1 --gamma 0.9", "--set algorithm.gamma=0.9"),
+        ("train CartPole-v1 --num-envs 8", "--envs-per-actor"),
+        ("submit CartPole-v1 --total-timesteps 8", "--steps"),
+        ("set last --lr 3 gamma=1", "learning_rate=3"),
+        ("eval last --episode 3", "--episodes"),
+        ("eval last --lr 3", None),  # nothing of eval's own is like it
+        ("ladder last --until-return 3", None),  # an option of another verb
+    ],
+)
+def test_an_unknown_option_is_met_by_what_this_verb_can_do(line: str, meant: str | None) -> None:
+    with pytest.raises(InputError) as refused:
+        _parse(line.split())
+    said = str(refused.value)
+    assert f"did you mean {meant}?" in said if meant else "did you mean" not in said
 
 
 @pytest.mark.parametrize("case", ["unknown environment", "out of range", "no such run"])

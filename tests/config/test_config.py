@@ -27,6 +27,7 @@ from rookery.config.reading import (
 )
 from rookery.config.tuned import PPO, tuned_defaults
 from rookery.errors import ConfigError, UnknownName
+from rookery.words import _KEYS, _MEANT
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ENV = {"environment": {"id": "CartPole-v1"}}
@@ -145,6 +146,9 @@ def test_any_text_after_set_gives_a_config_or_a_config_error(text: str) -> None:
         ("learning_rate", "algorithm.learning_rate"),
         ("network.minibatch_size", "algorithm.minibatch_size"),
         ("sed", "seed"),
+        ("lr", "algorithm.learning_rate"),
+        ("algorithm.ent_coef", "algorithm.entropy_coef"),
+        ("hidden_sizes", "network.hidden"),
         ("checkpoint.intervall_s", "checkpoint.interval_s"),
         ("stop.until_retrun", "stop.until_return"),
         ("environment.kwarg", "environment.kwargs"),
@@ -402,3 +406,14 @@ def test_batches_follow_the_actors_unless_somebody_set_them(
     assert config.learner.follows_actors is follows
     again = build(config.model_dump(mode="json"))
     assert again.learner == config.learner, "as a run's own config is read"
+
+
+def test_one_width_is_a_row_of_one_and_other_text_says_how_it_is_written() -> None:
+    assert build(ENV, assignment("network.hidden=256")).network.hidden == (256,)
+    assert "like [256, 256]" in one_line(ENV, assignment("network.hidden=256,256"))
+
+
+def test_every_word_from_elsewhere_stands_for_a_key() -> None:
+    keys = {key for key, _ in config_keys()}
+    assert set(_KEYS) <= keys
+    assert not set(_MEANT) & {key.rpartition(".")[2] for key in keys} - {"device"}
