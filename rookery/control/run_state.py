@@ -11,7 +11,7 @@ that was answered before, or waits already, is nothing new. ALLOWED is the trans
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import msgspec
 
@@ -58,6 +58,18 @@ _S = TypeVar("_S", bound=msgspec.Struct)
 RUNNING, PAUSED, STOPPED, DELETED = "running", "paused", "stopped", "deleted"
 ACTIVE = ("queued", "running", "paused")  # statuses of a run that has not ended
 ENDED = ("solved", "finished", "limited", "stopped", "failed")
+Status = Literal[
+    "created",
+    "queued",
+    "running",
+    "paused",
+    "interrupted",
+    "solved",
+    "finished",
+    "limited",
+    "stopped",
+    "failed",
+]
 
 _ANY_TIME = (
     *(LabelRun, SetSeatMap, SetHyperparameters, ScaleActors, ScaleLearner),

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from rookery.control.models import RunRow
-from rookery.control.run_state import ENDED, RunState
+from rookery.control.run_state import RunState, Status
 
 if TYPE_CHECKING:
     from rookery.server.control_plane import ControlPlane
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 MOST_LABEL_CHARS = 255  # as long as a run can be called: it has a directory
 # shown even where no run has it, so that an alert has something to compare
-STATUSES = ("created", "queued", "running", "paused", "interrupted", *ENDED)
+STATUSES: tuple[str, ...] = get_args(Status)
 
 
 def exposition(plane: ControlPlane, http: HttpMeter) -> bytes:
@@ -36,6 +36,7 @@ def exposition(plane: ControlPlane, http: HttpMeter) -> bytes:
             [
                 *_progress(rows),
                 *_lags(plane, rows),
+                *_learning(plane, rows),
                 *_counts(rows),
                 _restarts([states[row.run] for row in rows if row.run in states]),
                 *http.families(),
@@ -90,6 +91,28 @@ def _lags(plane: ControlPlane, rows: Sequence[RunRow]) -> Iterator[Metric]:
             _add(policy, (row.run,), training.lag_max)
             _add(bus, (row.run,), training.bus_lag)
     yield from (policy, bus)
+
+
+def _learning(plane: ControlPlane, rows: Sequence[RunRow]) -> Iterator[Metric]:
+    values = GaugeMetricFamily(
+        "rookery_run_training_value",
+        "Losses and diagnostics of a policy's newest updates.",
+        labels=["run", "policy", "figure"],
+    )
+    rating = _gauge("rookery_run_rating", "Rating of the newest snapshot in the league.")
+    unsure = _gauge("rookery_run_rating_sigma", "Standard deviation of that rating.")
+    for row in rows:
+        training = plane.follower.training(row.run)
+        if training is None:
+            continue
+        told = {name: policy.values for name, policy in training.policies.items()}
+        for policy, found in (told or {training.policy: training.values}).items():
+            for name, value in found.items():
+                _add(values, (row.run, policy, name), value)
+        if training.league is not None and training.league.rated_games:
+            _add(rating, (row.run,), training.league.rating)
+            _add(unsure, (row.run,), training.league.uncertainty)
+    yield from (values, rating, unsure)
 
 
 def _counts(rows: Sequence[RunRow]) -> Iterator[Metric]:

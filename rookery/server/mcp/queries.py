@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 from anyio import to_thread
 from pydantic import Field
@@ -25,6 +25,7 @@ from rookery.control.models import (
     RunPage,
     View,
 )
+from rookery.control.run_state import Status
 from rookery.server.mcp.calls import Act, Call, RunName, Tool
 
 Page = TypeVar("Page", LogPage, AuditPage)
@@ -56,7 +57,7 @@ class OfRun(Parameters):
 class ListRuns(Parameters):
     limit: int = Field(default=50, ge=1, le=500)
     cursor: str = Field(default="", max_length=200, description="`next` of the page before")
-    status: str = Field(default="", max_length=20, description="only runs of this status")
+    status: Literal["", Status] = Field(default="", description="only runs of this status")
     environment: str = Field(default="", max_length=200, description="only runs of this one")
 
 

@@ -33,6 +33,7 @@ from rookery.control.tokens import Token, allows
 from rookery.errors import Forbidden, InputError, RookeryError, UnknownName
 from rookery.server.mcp.calls import Call, Tool
 from rookery.server.mcp.consent import Asking, Questions, ask
+from rookery.server.mcp.phrasing import in_tools
 from rookery.server.mcp.resources import OF_RUN, RUNS, name_of, read
 from rookery.server.mcp.tools import TOOLS
 from rookery.server.mcp.untrusted import (
@@ -159,7 +160,7 @@ class RookeryServer(MCPServer[Any]):
             found = await read(call, str(uri))
             text = as_text(structured(found))
         except RookeryError as error:
-            raise ResourceNotFoundError(_line(str(error))) from None
+            raise ResourceNotFoundError(_line(in_tools(str(error)))) from None
         except Exception:
             logger.exception("resource %r failed", str(uri))
             raise ResourceError(UNEXPECTED) from None
@@ -223,7 +224,7 @@ def _answer(answer: BaseModel) -> CallToolResult:
 
 def _error(text: str) -> CallToolResult:
     return CallToolResult(
-        content=[TextContent(text=_line(text), _meta=META)], is_error=True, _meta=META
+        content=[TextContent(text=_line(in_tools(text)), _meta=META)], is_error=True, _meta=META
     )
 
 

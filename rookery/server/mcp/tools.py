@@ -10,6 +10,7 @@ tool. Whatever goes wrong is a RookeryError of one line.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any, get_args
 
@@ -117,8 +118,14 @@ def _delete(action: Action) -> Act:
     return act
 
 
+EXAMPLE = {"environment": {"id": "CartPole-v1"}, "stop": {"steps": 100_000}, "seed": 1}
+
+
 class CreateRunCall(Parameters):
-    config: dict[str, Any] = Field(description="as get_config_schema describes it")
+    config: dict[str, Any] = Field(
+        description="as get_config_schema describes it; what is left out has a default",
+        examples=[EXAMPLE],
+    )
     start: bool = Field(default=True, description="start it at once")
     reason: Reason = ""
     dry_run: DryRun = False
@@ -138,7 +145,12 @@ async def _create(call: Call, asked: CreateRunCall) -> Answer:
 
 
 _CREATE_RUN = Tool(
-    "create_run", (CreateRun.__doc__ or "").strip(), "operate", CreateRunCall, Answer, _create
+    "create_run",
+    f"{(CreateRun.__doc__ or '').strip()} A config may be as short as {json.dumps(EXAMPLE)}.",
+    "operate",
+    CreateRunCall,
+    Answer,
+    _create,
 )
 
 TOOLS: Mapping[str, Tool] = {

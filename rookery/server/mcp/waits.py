@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
 
 from rookery.control.actions import Parameters
 from rookery.control.models import UNTRUSTED, Answer, RunRow
-from rookery.control.run_state import ENDED
+from rookery.control.run_state import ENDED, Status
 from rookery.errors import InputError
 from rookery.messages import Command
 from rookery.server.mcp.calls import Call, RunName, Tool, accepted
@@ -56,9 +56,7 @@ class Waited(RunRow):
 
 class WaitForRun(Parameters):
     run: RunName
-    status: str = Field(
-        default="", max_length=20, description="like running or finished; empty: any end"
-    )
+    status: Literal["", Status] = Field(default="", description="empty: any end")
     env_steps: int | None = Field(default=None, ge=1, description="or until so many were trained")
     wait_s: WaitSeconds = 60.0
 

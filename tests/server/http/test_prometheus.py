@@ -66,7 +66,17 @@ class FakePlane:
 
     def _training(self, run: str) -> Any:
         lag_max = self._lag_max.get(run)
-        return None if lag_max is None else SimpleNamespace(lag_max=lag_max, bus_lag=7)
+        if lag_max is None:
+            return None
+        league = SimpleNamespace(rating=26.5, uncertainty=1.5, rated_games=9)
+        return SimpleNamespace(
+            lag_max=lag_max,
+            bus_lag=7,
+            policy="main",
+            values={"policy_loss": -0.25, "kl": None},
+            policies={},
+            league=league,
+        )
 
 
 def written(plane: Any, meter: HttpMeter | None = None) -> str:
@@ -98,6 +108,11 @@ def test_a_run_is_told_with_all_its_numbers() -> None:
     assert value(samples, "rookery_run_policy_lag", run="r") == 1.25
     assert value(samples, "rookery_run_policy_lag_max", run="r") == 3
     assert value(samples, "rookery_run_bus_lag", run="r") == 7
+    loss = {"run": "r", "policy": "main", "figure": "policy_loss"}
+    assert value(samples, "rookery_run_training_value", **loss) == -0.25
+    assert value(samples, "rookery_run_training_value", **{**loss, "figure": "kl"}) is None
+    assert value(samples, "rookery_run_rating", run="r") == 26.5
+    assert value(samples, "rookery_run_rating_sigma", run="r") == 1.5
     info = {"run": "r", "environment": "CartPole-v1", "algorithm": "ppo", "status": "running"}
     assert value(samples, "rookery_run_info", **info) == 1
 

@@ -56,9 +56,10 @@ from rookery.server.feed.follower import Follower
 from rookery.server.mcp import build_mcp
 from rookery.server.mcp import waits as mcp_waits
 from rookery.server.mcp.calls import MAX_REASON, RUN_PATTERN
+from rookery.server.mcp.phrasing import _TOOLS, in_tools
 from rookery.server.mcp.queries import READING
 from rookery.server.mcp.server import INSTRUCTIONS, UNEXPECTED, RookeryServer
-from rookery.server.mcp.tools import TOOLS
+from rookery.server.mcp.tools import EXAMPLE, TOOLS
 from rookery.server.mcp.untrusted import KEY, META, as_text, untrusted_fields
 from rookery.server.security.guard import Guard
 from rookery.server.security.limits import RateLimits
@@ -363,6 +364,30 @@ async def test_bad_arguments_are_one_line_that_does_not_repeat_them(world: World
     assert missing == "count: field required"
     assert unknown.startswith("unknown run 'cartpole-zzz'; did you mean cartpole-aaaaa?")
     assert nothing.startswith("unknown tool 'pause_runs'; did you mean pause_run")
+
+
+async def test_a_status_that_there_is_not_is_an_error(world: World, era: str) -> None:
+    async with connected(world, era) as client:
+        for tool, more in (("list_runs", {}), ("wait_for_run", {"run": RUN})):
+            line = error(await client.call_tool(tool, {**more, "status": "runing"}))
+            assert line.startswith("status: input should be") and "'running'" in line
+
+
+async def test_errors_speak_of_tools_and_not_of_a_shell(world: World, era: str) -> None:
+    async with connected(world, era) as client:
+        line = error(await client.call_tool("create_run", {"config": {}}))
+    assert "create_run" in line and "rookery" not in line
+
+
+def test_every_command_of_the_shell_has_a_tool_that_exists() -> None:
+    assert set(_TOOLS.values()) <= set(TOOLS)
+    assert in_tools("run `rookery envs` to list them") == "run list_environments to list them"
+    assert in_tools("needs 'size': --env.size=3") == "needs 'size': environment.kwargs.size=3"
+
+
+def test_the_example_of_create_run_is_a_config() -> None:
+    assert build(EXAMPLE).seed == 1
+    assert json.dumps(EXAMPLE) in TOOLS["create_run"].doc
 
 
 async def test_a_bug_stays_in_the_servers_log(

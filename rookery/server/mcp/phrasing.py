@@ -1,0 +1,34 @@
+"""Errors in the words of the tools: an assistant has no shell to type our commands into."""
+
+from __future__ import annotations
+
+import re
+
+_TOOLS = {  # what a person types -> the tool that does it
+    "runs list": "list_runs",
+    "runs show": "get_run",
+    "runs delete": "delete_run",
+    "envs": "list_environments",
+    "algorithms": "list_algorithms",
+    "players": "list_players",
+    "config show": "get_config_schema",
+    "train": "create_run",
+    "submit": "create_run",
+    "resume": "resume_run",
+    "start": "start_run",
+    "pause": "pause_run",
+    "stop": "stop_run",
+    "set": "set_hyperparameters",
+    "eval": "evaluate",
+    "match": "play_match",
+    "ladder": "get_ladder",
+    "audit": "get_audit",
+    "why": "why",
+}
+_TYPED = re.compile(rf"`?\brookery ({'|'.join(_TOOLS)})\b( [\w.:@/-]*\w)?`?")
+
+
+def in_tools(text: str) -> str:
+    """`rookery envs` becomes list_environments, and --env.KEY the config's environment.kwargs."""
+    told = _TYPED.sub(lambda found: _TOOLS[found[1]], text)
+    return re.sub(r"--env\.(\w+)", r"environment.kwargs.\1", told)
