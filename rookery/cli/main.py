@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 from rookery.cli import exits
 from rookery.cli.parser import Verb, all_commands
-from rookery.cli.text import say
 from rookery.cli.suggest import unknown_option
+from rookery.cli.text import say
 from rookery.errors import (
     DamagedCheckpoint,
     EnvironmentFailed,

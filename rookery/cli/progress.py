@@ -101,9 +101,9 @@ class Progress:
         mean = result["mean_return_100"]
         self._say(
             f"{result['status']}: {result['reason']}\n"
-            f"  {result['env_steps']:,} steps in {result['wall_s']:.1f} s"
-            + (f", {result['steps_per_s']:,.0f} steps/s" if result["steps_per_s"] else "")
-            + (f", return {mean:.1f}" if mean is not None else "")
+            f"  {result['env_steps']:,} steps"
+            + _pace(result)
+            + (f", return {mean:.1f} in the last training episodes" if mean is not None else "")
         )
         if result["status"] == "failed":
             self._say(f"  try: rookery why {result['run']}")
@@ -120,6 +120,14 @@ class Progress:
 
     def _say(self, text: str) -> None:
         say(text, self._out)
+
+
+def _pace(result: dict[str, Any]) -> str:
+    """By one clock: that of the training, which is over all lives of the run."""
+    seconds = result["train_s"]
+    if not seconds:
+        return f" in {result['wall_s']:.1f} s"
+    return f" in {seconds:.1f} s of training, {result['env_steps'] / seconds:,.0f} steps/s"
 
 
 def _score(metrics: TrainingMetrics) -> str:

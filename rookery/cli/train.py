@@ -143,6 +143,8 @@ def replay(arguments: argparse.Namespace, began: float) -> int:
         raise InputError(f"--from-offset {arguments.from_offset!r}: one number for each partition")
     start = tuple(map(int, parts))
     made = replay_run(home, run, arguments.into, start, arguments.passes, arguments.seed)
+    kind = home.config(home.state(made)).algorithm.kind
+    print(f"rookery: {made} trains with {kind}, which corrects for old weights", file=sys.stderr)
     return _carry(home, made, arguments.json, began)
 
 

@@ -18,7 +18,7 @@ export function tellEvent(entry: LogEntry): string {
     case 'command_rejected':
       return `command ${short(data.command)} rejected: ${data.why}`;
     case 'run_owned':
-      return `carried by the ${data.by} (process ${data.pid})`;
+      return `run by the ${data.by} (process ${data.pid})`;
     case 'worker_starting':
       return `${worker(data)} is being started`;
     case 'worker_started':
