@@ -1,4 +1,5 @@
-"""Other processes of this machine, as the system sees them: whether one is stopped, who has a lock.
+"""Other processes of this machine, as the system sees them: whether one is stopped, who has a lock,
+what each takes of the machine.
 
 A pid alone names nobody for long: with the time at which its process started it does.
 """
@@ -46,6 +47,41 @@ def _asked(pid: int) -> Seen | None:
     if not state or state.startswith("Z"):
         return None
     return Seen(zlib.crc32(started.strip().encode()), state.startswith("T"))
+
+
+class Used(NamedTuple):
+    """What a process, or all of them together, has taken of the machine so far."""
+
+    cpu_s: float  # of one core
+    memory_bytes: int
+
+
+def used_by(pid: int) -> Used | None:
+    """None: there is no such process, or the system does not tell."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return None
+    ticks = int(fields[11]) + int(fields[12])
+    return Used(ticks / os.sysconf("SC_CLK_TCK"), int(fields[21]) * os.sysconf("SC_PAGE_SIZE"))
+
+
+def used_by_all() -> Used | None:
+    """The same of the whole machine; its caches can be had back, and count as free."""
+    try:
+        ticks = [int(part) for part in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+        lines = [line.split() for line in Path("/proc/meminfo").read_text().splitlines()]
+    except OSError:
+        return None
+    kilobytes = {fields[0].rstrip(":"): int(fields[1]) for fields in lines}
+    idle = ticks[3] + ticks[4]  # the fifth: idle while a disk is waited for
+    taken = kilobytes["MemTotal"] - kilobytes["MemAvailable"]
+    return Used((sum(ticks) - idle) / os.sysconf("SC_CLK_TCK"), taken << 10)
+
+
+def memory_bytes() -> int:
+    """That the machine has."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 @cache

@@ -81,6 +81,7 @@ def make_detail(
         checkpoints=list(open_store(home.files_of(state).checkpoints).names()),
         hyperparameters=live_values(effective(config, state.hyperparameters)),
         seats=state.seats or state.config["config"].get("seats", {}),
+        seat_names=list(home.spec(state).seats),
         max_actors=state.max_actors,
         queue_position=queue.index(state.id) + 1 if state.id in queue else None,
         duplicates=ledger.duplicates,

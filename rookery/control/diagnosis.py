@@ -12,6 +12,7 @@ from rookery.control.run_state import RunState, WorkerState
 from rookery.messages import DIVERGED, JOINED_FROM
 
 GONE_S = 600.0  # after which nobody expects an actor back that joined on its own
+STARTING_S = 15.0  # to import, connect and compile, before silence is worth a word
 
 
 class Finding(NamedTuple):
@@ -50,9 +51,9 @@ def diagnose(found: Evidence) -> Finding:
     if found.status != "running":
         reason = f", {state.reason}" if state.reason else ""
         return Finding(None, f"{run} does not run: {found.status}{reason}")
-    stuck = _bus_away(found) or _frozen(found) or _unstaffed(found) or _lasting(found)
-    stuck = stuck or _unheard(found, words) or _missing(found) or _starved(found, words)
-    return stuck or _well(found, worst)
+    stuck = _bus_away(found) or _frozen(found) or _starting(found) or _unstaffed(found)
+    stuck = stuck or _lasting(found) or _unheard(found, words) or _missing(found)
+    return stuck or _starved(found, words) or _well(found, worst)
 
 
 def _worst(state: RunState) -> WorkerState | None:
@@ -77,6 +78,18 @@ def _frozen(found: Evidence) -> Finding | None:
         pid = found.progress[name].pid
         return Finding(name, f"{name} is {silence} (pid {pid}): {replaced}")
     return None
+
+
+def _starting(found: Evidence) -> Finding | None:
+    """In the first seconds nobody has anything to report, and that is no alarm."""
+    state, workers = found.state, _wanted(found.state).values()
+    since = max([w.started_s for w in workers if w.running], default=state.queued_s)
+    heard = found.metrics is not None and found.metrics.time_s > since
+    troubled = found.trouble or found.same_s or any(w.last_error for w in workers)
+    if heard or troubled or not state.learners or not state.actors_wanted:
+        return None
+    age_s = max(0.0, found.now - since)
+    return Finding(None, f"{state.id} is starting") if age_s < STARTING_S else None
 
 
 def _unstaffed(found: Evidence) -> Finding | None:

@@ -82,6 +82,9 @@ class RunDetail(RunRow):
     checkpoints: list[str]
     hyperparameters: dict[str, float] = Field(description="live ones, as they are now")
     seats: dict[str, Any] = Field(json_schema_extra=UNTRUSTED)
+    seat_names: list[str] = Field(
+        default=[], description="of the environment's seats", json_schema_extra=UNTRUSTED
+    )
     max_actors: int
     queue_position: int | None = Field(description="1 is next; null: not queued")
     duplicates: int = Field(default=0, description="fragments that came twice, and counted once")
@@ -195,6 +198,86 @@ class Artifacts(View):
     artifacts: list[Artifact]
 
 
+class LogLine(View):
+    """A line that a worker wrote, or what it ran: an environment's prints are among them."""
+
+    at: int = Field(description="where it begins in the file; a line that is not ended comes again")
+    text: str = Field(description="without colours and controls", json_schema_extra=UNTRUSTED)
+
+
+class LogLines(View):
+    file: str
+    lines: list[LogLine] = Field(description="oldest first")
+    next: int = Field(description="`after` of what comes next")
+    more: bool = Field(description="whether there is more already: before these, or after them")
+
+
+class WorkerUse(View):
+    """What a worker's process takes of its machine; null: not known, or not yet."""
+
+    kind: str
+    index: int
+    cpu: float | None = Field(description="cores that it keeps busy")
+    memory_bytes: int | None
+
+
+class MachineUse(View):
+    """The server's own machine."""
+
+    cpus: int = Field(description="cores that it has")
+    cpu: float | None = Field(description="cores that are busy, whoever with")
+    memory_bytes: int
+    memory_used_bytes: int | None
+
+
+class Use(View):
+    workers: list[WorkerUse] = Field(description="those that live on the server's machine")
+    machine: MachineUse
+
+
+class Evaluation(View):
+    """Episodes that were asked for, outside training."""
+
+    command: str
+    author: str
+    asked_s: float
+    player: str = Field(json_schema_extra=UNTRUSTED)
+    episodes: int
+    seed: int
+    done_s: float | None = Field(description="null: not yet")
+    error: str = Field(
+        description="why there is no result, else empty", json_schema_extra=UNTRUSTED
+    )
+    result: dict[str, Any] = Field(
+        description="as of `rookery eval --json`; empty: none", json_schema_extra=UNTRUSTED
+    )
+
+
+class Evaluations(View):
+    evaluations: list[Evaluation] = Field(description="oldest first; of many, the newest")
+
+
+class KeptGame(View):
+    """A game of a match that can be watched again."""
+
+    game: str = Field(description="what to watch: MATCH.NUMBER")
+    players: list[str] = Field(description="by seat", json_schema_extra=UNTRUSTED)
+    totals: list[float] = Field(description="what each seat got")
+    moves: int
+
+
+class KeptMatch(View):
+    match: str
+    time_s: float
+    a: str = Field(json_schema_extra=UNTRUSTED)
+    b: str = Field(json_schema_extra=UNTRUSTED)
+    games: list[KeptGame]
+
+
+class KeptMatches(View):
+    matches: list[KeptMatch] = Field(description="newest first")
+
+
 class Ticket(View):
     """A link that works once, within a minute, for one path."""
 
@@ -287,14 +370,19 @@ class Players(View):
     players: list[PlayerKind]
 
 
-class TokenView(View):
-    """A token without its secret."""
+class Caller(View):
+    """Who asks: a token without its secret."""
 
     id: str
     scope: Literal["read", "operate", "admin"]
     label: str
-    created_s: float
     expires_s: float | None
+
+
+class TokenView(Caller):
+    """A token in a list."""
+
+    created_s: float
 
 
 class TokenList(View):

@@ -102,10 +102,14 @@ class WorkerState(msgspec.Struct, frozen=True):
     failed_for_good: bool = False
     error_of: int = 0  # the incarnation whose error it is
     error_s: float = 0.0  # and when
+    started_s: float = 0.0  # when its process began
+    ended_as_asked: bool = False  # the last incarnation: whoever comes next is no restart
+    resumes: int = 0  # incarnations that came after such a one
 
     @property
     def restarts(self) -> int:
-        return self.incarnation - 1
+        """How often it had to be started again; after a stop it was only started."""
+        return max(0, self.incarnation - 1 - self.resumes)
 
 
 class RunState(msgspec.Struct, frozen=True):
@@ -354,10 +358,15 @@ def _with_worker(
     match event:
         case WorkerStarting():
             worker = _replace(
-                worker, incarnation=event.incarnation, pid=None, failed_for_good=False
+                worker,
+                incarnation=event.incarnation,
+                pid=None,
+                failed_for_good=False,
+                resumes=worker.resumes + worker.ended_as_asked,
+                ended_as_asked=False,
             )
         case WorkerStarted():
-            worker = _replace(worker, pid=event.pid, running=True)
+            worker = _replace(worker, pid=event.pid, running=True, started_s=event.time_s)
         case WorkerFailed():
             worker = _replace(
                 worker,
@@ -369,7 +378,9 @@ def _with_worker(
             )
         case WorkerExited():
             died = not event.expected
-            worker = _replace(worker, running=False, deaths=worker.deaths + died)
+            worker = _replace(
+                worker, running=False, deaths=worker.deaths + died, ended_as_asked=not died
+            )
             if died and worker.error_of != event.incarnation:  # it could not say so itself
                 worker = _replace(
                     worker,

@@ -59,7 +59,11 @@ def _result(home: Home, state: RunState, job: Job) -> dict[str, Any]:
 
         return evaluate_run(home, state.id, job.episodes, job.seed, job.player)
     assert isinstance(job, PlayMatch)
-    from rookery.evaluation.match import play_match
+    from rookery.evaluation.kept_games import keep, taped
+    from rookery.evaluation.match import Ways, play_match
 
-    world = home.config(state).environment
-    return play_match(home, world.id, job.a, job.b, job.games, job.seed, job.sampled, world.kwargs)
+    def tape(ways: Ways) -> None:
+        keep(home.run_dir(state.id), taped(job.id, ways))
+
+    world, asked = home.config(state).environment, (job.a, job.b, job.games, job.seed, job.sampled)
+    return play_match(home, world.id, *asked, world.kwargs, tape)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -94,6 +94,8 @@ class PlayedGame(NamedTuple):
     game: Game
     moves: bytes  # seat and action, in their order
     sights: int = 0  # a digest of what was seen before each of them
+    slot: int = 0
+    first: bool = False  # of its slot: it began at the environment's seed
 
 
 def play_games(
@@ -104,6 +106,7 @@ def play_games(
     quota = np.full(env.slots, games // env.slots)
     quota[: games % env.slots] += 1
     moves, sights = [bytearray() for _ in range(env.slots)], [0] * env.slots
+    first = np.ones(env.slots, np.bool_)
     found: list[PlayedGame] = []
     table.begin()
     while quota.any():
@@ -119,9 +122,10 @@ def play_games(
         for slot, game in zip(np.flatnonzero(moved.reset & begun).tolist(), over, strict=True):
             if quota[slot]:
                 quota[slot] -= 1
-                found.append(PlayedGame(game, bytes(moves[slot]), sights[slot]))
+                seen = (bytes(moves[slot]), sights[slot])
+                found.append(PlayedGame(game, *seen, slot, bool(first[slot])))
             moves[slot].clear()
-            sights[slot] = 0
+            sights[slot], first[slot] = 0, False
     table.close()
     return found
 
@@ -171,7 +175,7 @@ class Tally:
 def tally(played: Sequence[PlayedGame], label: str, dealt: bool) -> Tally:
     """The results of the side with that label; `dealt`: in an environment that deals."""
     counts = {"wins": 0, "draws": 0, "losses": 0}
-    for game, *_ in played:
+    for game in (each.game for each in played):
         means = outcomes(game)
         if label not in means:
             raise RookeryError(f"a game ended with rewards that are no numbers: {game.totals}")
@@ -212,8 +216,12 @@ def play_match(
     seed: int = 0,
     sampled: bool = False,
     options: Options = NO_OPTIONS,
+    tape: Callable[[Ways], None] | None = None,
 ) -> dict[str, Any]:
-    """Play, record it for the ladders of the runs involved, and tell; `rookery match --json`."""
+    """Play, record it for the ladders of the runs involved, and tell; `rookery match --json`.
+
+    `tape` is shown all that was played before it is summed up.
+    """
     if games < 1:
         raise InputError(f"a match of {games} games: play at least 1")
     if seed < 0:
@@ -233,6 +241,8 @@ def play_match(
         env = make(environment, min((games + 1) // 2, slots), options)
         closing.callback(env.close)
         ways = _both_ways(env, sides[0], sides[1], games, seed)
+        if tape is not None:
+            tape(Ways(spec, env.slots, seed, {"a": sides[0].name, "b": sides[1].name}, ways))
     result = {
         "environment": environment,
         "a": sides[0].name,
@@ -256,16 +266,31 @@ def _both_ways(
         count = (games + 1 - way) // 2
         rng = seeds.generator(seed, "match", way, 1)
         lineup = match_lineup(env.spec, first, second)
-        begin = seeds.number(seed, "match", way, 0)
+        begin = begins(seed, way)
         found.append(play_games(env, lineup, count, begin, rng) if count else [])
     return found
+
+
+def begins(seed: int, way: int) -> int:
+    """What the environment of one way round begins with."""
+    return seeds.number(seed, "match", way, 0)
+
+
+class Ways(NamedTuple):
+    """All that was played in a match."""
+
+    spec: EnvironmentSpec
+    slots: int
+    seed: int
+    names: Mapping[str, str]  # of the two sides, by their labels
+    played: Sequence[Sequence[PlayedGame]]  # each way round
 
 
 def _summary(ways: Sequence[Sequence[PlayedGame]], first_seat: str) -> dict[str, Any]:
     together = [played for way in ways for played in way]
     dealt = deals(together)
     missed = {"a": 0, "b": 0}
-    for game, *_ in together:
+    for game in (each.game for each in together):
         for label, count in zip(game.players, game.missed, strict=False):  # empty: none
             missed[label] += count
     tallies = [tally(way, "a", dealt) for way in ways]
@@ -275,7 +300,7 @@ def _summary(ways: Sequence[Sequence[PlayedGame]], first_seat: str) -> dict[str,
         "a_first": tallies[0].row(),
         "b_first": tallies[1].row(),
         "repeats": all(t.distinct <= 1 for t in tallies) and len(together) > len(tallies),
-        "mean_length": float(np.mean([played.game.length for played in together])),
+        "mean_length": float(np.mean([each.game.length for each in together])),
         "missed": missed,
     }
 

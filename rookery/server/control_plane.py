@@ -19,6 +19,7 @@ from anyio import to_thread
 from rookery.config.reading import build
 from rookery.control.details import config_now, make_detail
 from rookery.control.diagnosis import why
+from rookery.control.evaluations import evaluations
 from rookery.control.find import find_run
 from rookery.control.history import History
 from rookery.control.home import Home
@@ -31,11 +32,15 @@ from rookery.control.models import (
     Environment,
     EnvironmentDetail,
     Environments,
+    Evaluations,
+    KeptMatches,
+    LogLines,
     LogPage,
     Metrics,
     RunDetail,
     RunPage,
     RunRow,
+    Use,
 )
 from rookery.control.run_state import DELETED, RunState
 from rookery.control.service import ANSWER_S, Service
@@ -45,8 +50,10 @@ from rookery.messages import Command, Origin
 from rookery.server.feed.memo import Memo
 from rookery.server.http.artifacts import find_artifact, list_artifacts
 from rookery.server.http.environments import Describer, seat_spaces
+from rookery.server.http.logs import read_log
 from rookery.server.run_rows import Rows
 from rookery.server.sandbox import Busy, Sandbox
+from rookery.server.use import UseMeter
 
 if TYPE_CHECKING:
     from rookery.server.feed.follower import Follower
@@ -84,6 +91,7 @@ class ControlPlane:
         self._details: Memo[RunDetail] = Memo(YOUNG_S)
         self._series: Memo[Metrics] = Memo(YOUNG_S)
         self._environments: list[Environment] | None = None
+        self._use = UseMeter()
         sandbox = sandbox or Sandbox(home.environment)
         self._describer = Describer(settings.allow, sandbox)
         carries = fleet is not None
@@ -171,6 +179,24 @@ class ControlPlane:
     def artifact_path(self, run: str, path: str) -> Path:
         """Slow."""
         return find_artifact(self.home.run_dir(self._state(run).id), path)
+
+    def log_lines(self, run: str, file: str, after: int, limit: int, search: str) -> LogLines:
+        """Of one of the run's workers. Slow."""
+        return read_log(self.artifact_path(run, f"logs/{file}"), after, limit, search)
+
+    def use(self, run: str) -> Use:
+        """What the run's workers and the machine take. Slow."""
+        return self._use.of(self.detail(run).workers)
+
+    def evaluations(self, run: str) -> Evaluations:
+        """Slow."""
+        return evaluations(self.follower, self._state(run).id)
+
+    def kept_matches(self, run: str) -> KeptMatches:
+        """Slow."""
+        from rookery.evaluation.kept_games import kept_matches
+
+        return kept_matches(self.home.run_dir(self._state(run).id))
 
     # --- the log ---------------------------------------------------------------------------------
 

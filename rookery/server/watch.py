@@ -43,6 +43,7 @@ from rookery.viewing import (
     Refused,
     Reply,
     Restart,
+    Seek,
     Watch,
     Watching,
 )
@@ -71,7 +72,7 @@ class Speed(msgspec.Struct, frozen=True, tag="speed", forbid_unknown_fields=True
     fps: Annotated[float, Meta(ge=LEAST_FPS, le=MOST_FPS)]
 
 
-_Said = Hello | Watch | Restart | Play | Pause | Step | Speed
+_Said = Hello | Watch | Restart | Seek | Play | Pause | Step | Speed
 _decode: Callable[[str], _Said] = msgspec.json.Decoder(_Said).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -115,7 +116,7 @@ class _Show:
 
     def __init__(self, caller: Caller, viewer: ViewerProcess) -> None:
         self._caller, self._viewer = caller, viewer
-        self._order: Watch | Restart | None = None  # and not carried out
+        self._order: Watch | Restart | Seek | None = None  # and not carried out
         self._steps = 0  # that were asked for, and not made
         self._wake = anyio.Event()
         self._is_playing, self._has_begun = True, False
@@ -130,10 +131,11 @@ class _Show:
         match said:
             case Hello():
                 raise Hangup(BAD_MESSAGE, "hello was said already: say what to watch")
-            case Watch() | Restart():
-                if isinstance(said, Watch) or self._order is None:
+            case Watch() | Restart() | Seek():
+                if isinstance(said, Watch) or not isinstance(self._order, Watch):
                     self._order = said
                 self._steps = 0
+                self._is_playing &= not isinstance(said, Seek)
             case Step():
                 self._is_playing = False
                 self._steps = min(self._steps + 1, MOST_STEPS)

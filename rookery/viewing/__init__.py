@@ -28,6 +28,7 @@ class Watch(msgspec.Struct, kw_only=True, frozen=True, tag="watch", forbid_unkno
     players: Annotated[dict[str, Annotated[str, Meta(max_length=400)]], Meta(max_length=64)] = {}
     seed: Annotated[int, Meta(ge=0, le=2**53)] | None = None  # None: another one each time
     fps: Annotated[float, Meta(ge=LEAST_FPS, le=MOST_FPS)] | None = None  # None: the game's own
+    game: Annotated[str, Meta(max_length=200)] = ""  # of a match, to be shown again: nobody plays
 
 
 class Next(msgspec.Struct, frozen=True, tag="next"):
@@ -38,7 +39,13 @@ class Restart(msgspec.Struct, frozen=True, tag="restart"):
     """A new episode, and its first frame."""
 
 
-Order = Watch | Next | Restart
+class Seek(msgspec.Struct, frozen=True, tag="seek", forbid_unknown_fields=True):
+    """A game that is shown again, after so many steps."""
+
+    step: Annotated[int, Meta(ge=0, le=1_000_000)]
+
+
+Order = Watch | Next | Restart | Seek
 
 
 class Watching(msgspec.Struct, kw_only=True, frozen=True, tag="watching"):
@@ -52,6 +59,7 @@ class Watching(msgspec.Struct, kw_only=True, frozen=True, tag="watching"):
     seats: list[str]
     choices: list[str]  # that `weights` could be now
     playing: bool = True  # whether frames come by themselves; as the server knows it
+    steps: int = 0  # that a game which is shown again has; 0: it is played now
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
@@ -101,6 +109,7 @@ class SeatFrame(msgspec.Struct, kw_only=True, frozen=True):
     value: float | None  # what the policy expects from here on
     action: Action  # that it is about to do
     heads: list[ChoiceHead | NumberHead]
+    move: str = ""  # its action in words, where it has any
 
 
 class Frame(msgspec.Struct, kw_only=True, frozen=True, tag="frame"):

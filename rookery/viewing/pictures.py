@@ -46,30 +46,32 @@ class Shown(NamedTuple):
     why: str  # there is none
 
 
-def make_drawn(id: str, kwargs: Options, like: EnvironmentSpec | None = None) -> BatchedEnvironment:
-    """One slot that can be drawn, where the environment offers it; else one that can't.
+def make_drawn(
+    id: str, kwargs: Options, like: EnvironmentSpec | None = None, slots: int = 1
+) -> BatchedEnvironment:
+    """Slots that can be drawn, where the environment offers it; else such that can't.
 
     `like`: what it must show to its players. Atari's frames are prepared only where none is drawn.
     """
     plain = {key: value for key, value in kwargs.items() if key != "render_mode"}
     try:
-        env = make(id, 1, {**plain, "render_mode": "rgb_array"})
+        env = make(id, slots, {**plain, "render_mode": "rgb_array"})
         check_unchanged(like or env.spec, env.spec)
     except RookeryError:  # it knows no such option, lacks what drawing needs, or shows other things
-        return make(id, 1, plain)
+        return make(id, slots, plain)
     return env
 
 
-def show(env: BatchedEnvironment, view: SeatView) -> Shown:
-    """Slot 0 as it stands; a picture that can't be had spoils nothing else."""
+def show(env: BatchedEnvironment, view: SeatView, slot: int = 0) -> Shown:
+    """A slot as it stands; a picture that can't be had spoils nothing else."""
     why = f"{env.spec.id} draws no pictures"
     try:
-        picture = env.picture(0)
+        picture = env.picture(slot)
     except Exception as error:  # noqa: BLE001 others' code; the game goes on without pictures
         picture = None
         why = f"{env.spec.id} could not be drawn: {type(error).__name__}: {first_line(error)}"
     if picture is None:
-        picture = _seen(view)
+        picture = _seen(view, slot)
     return Shown(None, why) if picture is None else Shown(address_of(picture), "")
 
 
@@ -99,10 +101,10 @@ def _rgb(picture: np.ndarray) -> np.ndarray:
     return found if found.ndim == 2 else found[..., :3]
 
 
-def _seen(view: SeatView) -> np.ndarray | None:
+def _seen(view: SeatView, slot: int) -> np.ndarray | None:
     """The first leaf that is a screen or a stack of planes."""
     for leaf in view.observation.values():
-        seen: np.ndarray = leaf[0]
+        seen: np.ndarray = leaf[slot]
         if seen.ndim == 3 and min(seen.shape[:2]) >= 4:
             height, width, depth = seen.shape
             if seen.dtype == np.uint8 and height * width >= 1024:

@@ -14,9 +14,10 @@ import traceback
 import msgspec
 
 from rookery.control.home import Home
-from rookery.errors import RookeryError
-from rookery.viewing import Next, Order, Refused, Reply, Restart, Watch
+from rookery.errors import InputError, RookeryError
+from rookery.viewing import Next, Order, Refused, Reply, Restart, Seek, Watch
 from rookery.viewing.game import Viewing
+from rookery.viewing.replay import Replay
 from rookery.worker.process import die_with_parent, step_back
 from rookery.worker.xla import prepare_xla
 
@@ -29,7 +30,7 @@ class Viewer:
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._viewing: Viewing | None = None
+        self._viewing: Viewing | Replay | None = None
 
     def reply(self, order: Order) -> Reply:
         try:
@@ -46,11 +47,15 @@ class Viewer:
         match order:
             case Watch():
                 self.close()
-                self._viewing = Viewing(self._home, order)
+                self._viewing = (Replay if order.game else Viewing)(self._home, order)
                 return self._viewing.watching
+            case _ if self._viewing is None:
+                return Refused("say first what to watch")
+            case Seek(step=step):
+                if not isinstance(self._viewing, Replay):
+                    raise InputError("a game that is played now can't be wound: watch a kept one")
+                return self._viewing.seek(step)
             case Next() | Restart():
-                if self._viewing is None:
-                    return Refused("say first what to watch")
                 if isinstance(order, Restart):
                     self._viewing.restart()
                 return self._viewing.next()

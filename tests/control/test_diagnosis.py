@@ -121,6 +121,17 @@ def test_who_joined_on_its_own_plays_for_a_run_of_0_actors() -> None:
     assert component == "actors" and "scaled to 0 actors" in summary
 
 
+def test_the_first_seconds_of_a_start_are_no_alarm() -> None:
+    def begun(age_s: float, **changes: Any) -> dict[str, WorkerState]:
+        both = LEARNER | worker("actor", 0, running=True) | worker("actor", 1, running=True)
+        changes["started_s"] = time.time() - age_s
+        return {n: msgspec.structs.replace(w, **changes) for n, w in both.items()}
+
+    assert told(begun(3.0)) == (None, "r is starting")
+    assert told(begun(60.0))[0] is not None
+    assert told(begun(3.0, last_error="boom"))[0] is not None  # what failed is said at once
+
+
 # --- every cause has a name ----------------------------------------------------------------------
 
 WORKERS = LEARNER | worker("actor", 0, running=True) | worker("actor", 1, running=True)

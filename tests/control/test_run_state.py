@@ -604,6 +604,23 @@ def test_a_job_is_there_until_it_is_done() -> None:
 # --- workers and checkpoints ---------------------------------------------------------------------
 
 
+def test_a_stop_and_a_start_are_no_restart() -> None:
+    def of(kind: type, **values: Any) -> Any:
+        return kind(run=RUN, kind="actor", index=0, **values)
+
+    log = [
+        of(WorkerStarting, incarnation=1),
+        of(WorkerExited, incarnation=1, code=-9),
+        of(WorkerStarting, incarnation=2),
+        of(WorkerExited, incarnation=2, code=0, expected=True),
+    ]
+    assert created(*log).workers["actor-0"].restarts == 1
+    log += [of(WorkerStarting, incarnation=3), of(WorkerStarted, incarnation=3, pid=1)]
+    assert created(*log).workers["actor-0"].restarts == 1
+    log += [of(WorkerExited, incarnation=3, code=1), of(WorkerStarting, incarnation=4)]
+    assert created(*log).workers["actor-0"].restarts == 2
+
+
 def test_a_workers_life_is_told() -> None:
     def of(kind: type, **values: Any) -> Any:
         return kind(run=RUN, kind="actor", index=0, **values)

@@ -74,8 +74,8 @@ def test_two_players_alternate_over_three_seats(place: Home) -> None:
     played = play_games(env, lineup, 8, 0, np.random.default_rng(0))
     env.close()
     assert len(played) == 8
-    assert {game.players for game, *_ in played} == {("a", "b", "a")}
-    assert {game.length for game, *_ in played} == {9}  # 2 + 3 + 4 moves
+    assert {each.game.players for each in played} == {("a", "b", "a")}
+    assert {each.game.length for each in played} == {9}  # 2 + 3 + 4 moves
 
 
 class Uneven:
@@ -115,7 +115,7 @@ def test_short_games_are_not_favoured(place: Home) -> None:
     env: Any = Uneven()
     a, b = (make_side(place, label, RANDOM, env.spec, False) for label in "ab")
     played = play_games(env, match_lineup(env.spec, a, b), 6, 0, np.random.default_rng(0))
-    assert Counter(game.length for game, *_ in played) == {2: 3, 10: 3}
+    assert Counter(each.game.length for each in played) == {2: 3, 10: 3}
 
 
 # --- what a result rests on ----------------------------------------------------------------------

@@ -180,11 +180,13 @@ async def test_a_viewer_that_is_frozen_is_replaced(
         assert another.pid != process.pid
 
 
-async def test_no_more_watch_than_may(server: Served, run: str) -> None:
-    async with watching(server) as first, watching(server) as second, watching(server) as third:
+async def test_no_more_watch_than_may(server: Served, shared_cli: Cli, run: str) -> None:
+    await none_left(shared_cli)  # of the tests before
+    async with watching(server) as first, watching(server) as second:
         for watcher in (first, second):
             assert (await watcher.hear())["type"] == "ready"
-        assert await third.closed() == (4429, "all 2 viewers are taken: try again later")
+        async with watching(server) as third:
+            assert await third.closed() == (4429, "all 2 viewers are taken: try again later")
     async with watching(server) as again:
         assert (await again.hear())["type"] == "ready"
 

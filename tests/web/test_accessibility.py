@@ -190,7 +190,7 @@ def test_runs_are_seen_and_steered_on_a_phone(phone: Page, served: Any) -> None:
     expect(status(phone)).to_have_text("running")
     until(phone, lambda: steps(phone) > 0)
     assert fits(phone)
-    for name in ("Charts", "Watch", "League", "Log", "Config"):
+    for name in ("Charts", "Watch", "Evaluate", "Files and logs", "Log", "Config"):
         phone.get_by_role("link", name=name, exact=True).tap(trial=True)
     phone.get_by_role("button", name="Pause").tap()
     expect(status(phone)).to_have_text("paused")
@@ -199,6 +199,8 @@ def test_runs_are_seen_and_steered_on_a_phone(phone: Page, served: Any) -> None:
     for place, shown in {
         f"/runs/{run}/watch": ".tabs",
         f"/runs/{run}/league": ".card h2",
+        f"/runs/{run}/files": ".card h2",
+        f"/runs/{run}/evaluate": ".card h2",
         f"/runs/{run}/log": "time",
         f"/runs/{run}/config": "pre",
         f"/compare?runs={run},{run}0": ".charts",

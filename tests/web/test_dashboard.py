@@ -98,7 +98,7 @@ def pause_resume_stop(page: Page) -> None:
 
 
 def the_log_shows_text_as_text(page: Page) -> None:
-    page.get_by_role("link", name="Log").click()
+    page.get_by_role("link", name="Log", exact=True).click()
     audit = page.get_by_role("region", name="Audit")
     expect(audit).to_contain_text(HTML)
     expect(audit).to_contain_text("it diverges")

@@ -1,4 +1,4 @@
-"""A run's files that may be fetched: checkpoints, snapshots, videos, logs and pictures.
+"""A run's files that may be fetched: checkpoints, snapshots, videos, logs, games and pictures.
 
 Nothing outside the run's own directory is ever named or opened, and no link is followed out of it.
 """
@@ -11,7 +11,7 @@ from rookery.control.files import files_in
 from rookery.control.models import Artifact, Artifacts
 from rookery.errors import UnknownName
 
-FOLDERS = ("checkpoints", "snapshots", "videos", "logs")
+FOLDERS = ("checkpoints", "snapshots", "videos", "logs", "games")
 PICTURES = ".png"
 MOST = 10_000  # that one answer lists
 

@@ -14,6 +14,7 @@ from rookery.control import catalogue
 from rookery.control.models import (
     Algorithms,
     AuditPage,
+    Caller,
     EnvironmentDetail,
     Environments,
     LogPage,
@@ -117,6 +118,13 @@ def home_router(plane: ControlPlane, tokens: TokenStore, tickets: Tickets) -> AP
         """A link to one artifact that works once, within a minute, without a token."""
         url = f"{quote(body.path)}?ticket={tickets.issue(body.path)}"
         return answer(Ticket(url=url, expires_s=time.time() + LIFETIME_S), 201)
+
+    @router.get("/me", response_model=Caller, tags=["tokens"])
+    async def show_caller(caller: Reader) -> Response:
+        """Whose token this is, and what it may do."""
+        ends_s = caller.expires_s
+        me = Caller(id=caller.id, scope=caller.scope, label=caller.label, expires_s=ends_s)
+        return answer(me)
 
     @router.get("/tokens", response_model=TokenList, tags=["tokens"])
     async def list_tokens(caller: Admin) -> Response:

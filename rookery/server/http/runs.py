@@ -13,10 +13,14 @@ from rookery.control.models import (
     Artifacts,
     AuditPage,
     Diagnosis,
+    Evaluations,
+    KeptMatches,
+    LogLines,
     LogPage,
     Metrics,
     RunDetail,
     RunPage,
+    Use,
 )
 from rookery.server.control_plane import ControlPlane
 from rookery.server.http.files import FileAnswer
@@ -53,6 +57,15 @@ Points = Annotated[int, Field(ge=1, le=10_000), Whole, Query(description="at mos
 Steps = Annotated[int | None, Field(ge=0, le=MOST_STEPS), Whole, Query(description="env_steps")]
 Names = Annotated[
     str, Query(max_length=4000, description="metrics, with commas between; empty: the main ones")
+]
+LogName = Annotated[
+    str, Path(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,99}$", description="like learner-0.1.log")
+]
+LogPlace = Annotated[
+    int,
+    Field(ge=-1, le=MOST_STEPS),
+    Whole,
+    Query(description="`next` of the answer before; -1: the newest lines"),
 ]
 ArtifactName = Annotated[str, Path(min_length=1, max_length=500, description="as it is listed")]
 
@@ -152,6 +165,35 @@ def runs_router(plane: ControlPlane) -> APIRouter:
     async def show_ladder(caller: Reader, name: RunName) -> Response:
         """Ratings of everyone who played in the run's league, and who beat whom."""
         return plain(await to_thread.run_sync(plane.ladder, plane.find(name)))
+
+    @router.get("/{run}/evaluations", response_model=Evaluations, responses=refusals(404))
+    async def list_evaluations(caller: Reader, name: RunName) -> Response:
+        """Evaluations that were asked for, and what came of each, oldest first."""
+        return answer(await to_thread.run_sync(plane.evaluations, plane.find(name)))
+
+    @router.get("/{run}/games", response_model=KeptMatches, responses=refusals(404))
+    async def list_games(caller: Reader, name: RunName) -> Response:
+        """Games of matches that can be watched again, move by move."""
+        return answer(await to_thread.run_sync(plane.kept_matches, plane.find(name)))
+
+    @router.get("/{run}/use", response_model=Use, responses=refusals(404))
+    async def show_use(caller: Reader, name: RunName) -> Response:
+        """How many cores and how much memory the run's workers and the machine use."""
+        return answer(await to_thread.run_sync(plane.use, plane.find(name)))
+
+    @router.get("/{run}/logs/{file}", response_model=LogLines, responses=refusals(404))
+    async def read_log(
+        caller: Reader,
+        name: RunName,
+        file: LogName,
+        after: LogPlace = -1,
+        limit: Limit = 200,
+        search: Annotated[str, Query(max_length=200)] = "",
+    ) -> Response:
+        """Lines of a worker's log: the newest, or those after a place; its prints are in it."""
+        run = plane.find(name)
+        found = await to_thread.run_sync(plane.log_lines, run, file, after, limit, search)
+        return answer(found)
 
     @router.get("/{run}/artifacts", response_model=Artifacts, responses=refusals(404))
     async def list_artifacts(caller: Reader, name: RunName) -> Response:

@@ -648,7 +648,7 @@ async def test_an_error_that_repeats_what_others_wrote_is_marked(world: World, e
 
 def test_untrusted_fields_are_found_at_any_depth() -> None:
     told = ("name", "tags", "notes")
-    fields = ("environment", "reason", *told, "workers[].last_error", "seats")
+    fields = ("environment", "reason", *told, "workers[].last_error", "seats", "seat_names")
     trained = ("damaged_checkpoints", "policies", "seat_returns", "league")
     assert untrusted_fields(RunDetail) == (*fields, *trained)
     listed = ("environment", "reason", "name", "tags")

@@ -34,6 +34,7 @@ export interface Asked {
   sampled: boolean;
   players: Players;
   seed: number | null;
+  game?: string; // of a match, to be shown again
 }
 
 export interface Ended {
@@ -114,6 +115,11 @@ export class Watching {
 
   step(): void {
     this.#press(false, { type: 'step' });
+  }
+
+  /** Only a game that is shown again has a place to go to. */
+  seek(step: number): void {
+    this.#press(false, { type: 'seek', step });
   }
 
   restart(): void {

@@ -18,6 +18,9 @@ const ALWAYS = [
   'lag_max',
   'bus_lag',
 ];
+export const LOW = 'league.low';
+export const HIGH = 'league.high';
+const Z_95 = 1.96;
 const HIDDEN = /^(env_steps|updates|train_s|episodes|steps_per_s|gradient_steps|first_ratio_error|ledger\..*)$/;
 
 export class RunHistory {
@@ -29,8 +32,9 @@ export class RunHistory {
 
   #early: Promise<Metrics> | null; // asked for before the stream is open
 
-  constructor(readonly run: string) {
-    this.#early = askEarly(run);
+  /** `isRead` false: made from others, not read from the server. */
+  constructor(readonly run: string, isRead = true) {
+    this.#early = isRead ? askEarly(run) : null;
     early.delete(run);
   }
 
@@ -113,7 +117,13 @@ function ask(run: string, names: string[], points: number, bounds: { start?: num
 }
 
 function linesOf(found: Metrics): Map<string, Line> {
-  return new Map(found.series.map((series) => [series.name, Line.of(series)]));
+  const lines = new Map(found.series.map((series) => [series.name, Line.of(series)]));
+  const [rating, sigma] = [lines.get('league.rating'), lines.get('league.uncertainty')];
+  if (rating && sigma?.length === rating.length) {
+    const edges = rating.value.map((value, i) => [...interval(value, sigma.value[i] ?? null)].map(([, edge]) => edge));
+    [LOW, HIGH].forEach((name, k) => lines.set(name, rating.with(edges.map((edge) => edge[k] ?? null))));
+  }
+  return lines;
 }
 
 /** A message's numbers under the names that REST gives them. */
@@ -130,6 +140,14 @@ function* valuesOf(data: Record<string, unknown>): Generator<[string, Value]> {
   for (const name of ['rating', 'uncertainty']) {
     if (name in league) yield [`league.${name}`, numberOf(league[name])];
   }
+  if ('rating' in league) yield* interval(numberOf(league.rating), numberOf(league.uncertainty));
+}
+
+/** The rating's 95 % interval; the metric is one standard deviation. */
+function* interval(rating: Value, sigma: Value): Generator<[string, Value]> {
+  const isKnown = rating !== null && sigma !== null;
+  yield [LOW, isKnown ? rating - Z_95 * sigma : null];
+  yield [HIGH, isKnown ? rating + Z_95 * sigma : null];
 }
 
 function* bag(prefix: string, found: unknown): Generator<[string, Value]> {

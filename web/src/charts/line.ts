@@ -24,6 +24,11 @@ export class Line {
     return line;
   }
 
+  /** The same points with other values. */
+  with(value: Value[]): Line {
+    return Line.of({ name: '', steps: [...this.steps], time_s: [...this.time_s], value, low: [...value], high: [...value] });
+  }
+
   get length(): number {
     return this.steps.length;
   }
@@ -113,3 +118,21 @@ export function smoothed(values: readonly Value[], weight: number): Value[] {
     return mean;
   });
 }
+
+/** From where to where an axis goes: all, unless a few values far outside would flatten the rest.
+ *  Of each line, what came in the newest quarter is never among those. */
+export function robust(lines: readonly (readonly Value[])[]): [number, number] | null {
+  const all = lines.flat().filter((value): value is number => value != null).sort((a, b) => a - b);
+  if (!all.length) return null;
+  const [least, most] = [all[0] ?? 0, all.at(-1) ?? 0];
+  if (all.length < FEW) return [least, most];
+  const newest = lines.flatMap((line) => line.slice(Math.floor(0.75 * line.length))).filter((value): value is number => value != null);
+  const cut = Math.max(lines.length, Math.floor(OUTSIDE * all.length));
+  const low = newest.reduce((a, b) => Math.min(a, b), all[cut] ?? least);
+  const high = newest.reduce((a, b) => Math.max(a, b), all[all.length - 1 - cut] ?? most);
+  return most - least > FLAT * (high - low) && high > low ? [low, high] : [least, most];
+}
+
+const FEW = 8; // points of which none is outside
+const OUTSIDE = 0.02; // of all points, at each end
+const FLAT = 3; // times higher than without them

@@ -13,6 +13,7 @@ export interface Spec {
 }
 
 const KNOWN: Spec[] = [
+  { name: 'league.rating', title: 'Rating', hint: 'of the newest snapshot, with its 95 % interval', wide: true, between: ['league.low', 'league.high'] },
   { name: 'mean_return_100', title: 'Return', hint: 'mean of the last 100 episodes; the band is from the least to the greatest of them', wide: true, between: ['min_return_100', 'max_return_100'] },
   { name: 'mean_length_100', title: 'Episode length', hint: 'steps, mean of the last 100 episodes', band: true },
   { name: 'policy_loss', title: 'Policy loss', hint: 'what the gradient step lowers', band: true },
@@ -34,7 +35,7 @@ export function specsFor(names: readonly string[], policy: string): Spec[] {
     const own = `policies.${policy}.${name}`;
     return policy && has.has(own) ? own : name;
   };
-  const known = KNOWN.filter((spec) => has.size === 0 || has.has(of(spec.name)));
+  const known = KNOWN.filter((spec) => has.size === 0 ? !spec.name.includes('.') : has.has(of(spec.name)));
   const more = names.filter((name) => !name.includes('.') && !COVERED.has(name));
   const seats = names.filter((name) => name.startsWith('seats.'));
   return [

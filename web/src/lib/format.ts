@@ -30,6 +30,14 @@ export function precise(value: number | null | undefined): string {
   return trim(value.toPrecision(4));
 }
 
+/** 1536 -> 1.5 kB */
+export function bytes(count: number | null | undefined): string {
+  if (count == null) return '–';
+  const unit = ['B', 'kB', 'MB', 'GB', 'TB'];
+  const power = Math.min(4, Math.floor(Math.log(Math.max(1, count)) / Math.log(1000)));
+  return `${trim((count / 1000 ** power).toPrecision(power ? 3 : 4))} ${unit[power]}`;
+}
+
 export function ago(time_s: number, now_s = Date.now() / 1000): string {
   const seconds = Math.max(0, now_s - time_s);
   return seconds < 10 ? 'now' : `${duration(seconds)} ago`;
