@@ -167,7 +167,8 @@ def test_a_learner_killed_before_its_first_checkpoint_begins_again(cli: Cli) -> 
     done = running.finish(expect=0).json
     assert done["status"] == "finished"
     shown = check_accounts(cli, running.run, BOUND["ppo"])
-    assert shown["balance"]["dropped"].keys() == {"abandoned"}
+    assert "abandoned" in shown["balance"]["dropped"]
+    assert set(shown["balance"]["dropped"]) <= {"abandoned", "late"}  # late: a busy machine
     # no step of the lost life counts as trained
     assert 40_000 <= shown["balance"]["trained"] < 42_000
 
