@@ -20,9 +20,11 @@ import numpy as np
 from rookery.testing.envs import CountingEnv
 
 class Poisoned(CountingEnv):
+    played = 0
     def step(self, action):
+        self.played += 1
         seen, reward, *rest = super().step(action)
-        return seen, np.nan if np.random.default_rng().random() < {chance} else reward, *rest
+        return seen, np.nan if self.played % {every} == 0 else reward, *rest
 """
 SMALL = ("--envs-per-actor", 4, "--set", "actors.rollout_steps=16", "--json")
 
@@ -31,12 +33,12 @@ SMALL = ("--envs-per-actor", 4, "--set", "actors.rollout_steps=16", "--json")
 def test_a_poisoned_run_goes_on_and_one_that_is_nothing_but_poison_fails_at_once(
     cli: Cli, tmp_path: Path
 ) -> None:
-    (tmp_path / "sometimes.py").write_text(POISONED.format(chance=0.001))
+    (tmp_path / "sometimes.py").write_text(POISONED.format(every=500))
     done = cli("train", "sometimes:Poisoned", *SMALL, "--steps", 20_000, cwd=tmp_path).json
     shown = cli("runs", "show", done["run"], "--json").json["balance"]
     assert done["status"] == "finished" and shown["exact"] and shown["dropped"]["diverged"] > 0
 
-    (tmp_path / "always.py").write_text(POISONED.format(chance=1))
+    (tmp_path / "always.py").write_text(POISONED.format(every=1))
     failed = cli("train", "always:Poisoned", *SMALL, cwd=tmp_path, expect=1).json
     assert failed["status"] == "failed" and "training diverged; lower" in failed["reason"]
     said = cli("why", failed["run"], expect=None)

@@ -32,6 +32,7 @@ SECURITY = (
 _AWAY = (
     KafkaError._TRANSPORT,
     KafkaError._TIMED_OUT,
+    KafkaError._TIMED_OUT_QUEUE,  # of a broker that is frozen
     KafkaError._ALL_BROKERS_DOWN,
     -137,  # _DESTROY_BROKER, which older clients do not name: it left while it was asked
 )
