@@ -115,7 +115,7 @@ def home_router(plane: ControlPlane, tokens: TokenStore, tickets: Tickets) -> AP
 
     @router.post("/tickets", status_code=201, response_model=Ticket, tags=["tokens"])
     async def issue_ticket(caller: Reader, body: TicketBody) -> Response:
-        """A link to one artifact that works once, within a minute, without a token."""
+        """A link for one download of an artifact, with HEAD and ranges, and without a token."""
         url = f"{quote(body.path)}?ticket={tickets.issue(body.path)}"
         return answer(Ticket(url=url, expires_s=time.time() + LIFETIME_S), 201)
 
