@@ -9,6 +9,7 @@ import time
 import traceback
 
 from rookery.messages import RunEnded, WorkerFailed
+from rookery.output import say_aloud
 from rookery.worker import HUNG, WorkerId
 from rookery.worker.context import RecordEvents
 from rookery.worker.progress import Progress, Pulse
@@ -66,6 +67,6 @@ class DeadlineWatch:
         self._record(failed)
         if self._worker.kind == "inline":  # nobody is left to give up but this process
             self._record(RunEnded(run=self._run, status="failed", reason=error))
-            print(f"rookery: {error}", file=sys.stderr, flush=True)
+            say_aloud(f"rookery: {error}")
             os._exit(1)
         os._exit(HUNG)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
 from rookery.cli.exits import OK
-from rookery.cli.text import print_table, say
+from rookery.cli.text import print_json, print_table, say
 
 
 def topics(arguments: argparse.Namespace, began: float) -> int:
@@ -17,8 +16,7 @@ def topics(arguments: argparse.Namespace, began: float) -> int:
     home = Home.default()
     found = look(home, home.find(arguments.run))
     if arguments.json:
-        print(json.dumps(found))
-        return OK
+        return print_json(found)
     say(f"{found['run']} on {found['place']}")
     print_table(
         [("TOPIC", "PARTITIONS", "KEPT", "END", "BYTES", "WRITTEN BY", "READ BY")]
@@ -44,13 +42,15 @@ def tail(arguments: argparse.Namespace, began: float) -> int:
     from rookery.control.home import Home
 
     def tell(row: dict[str, Any]) -> None:
-        say(json.dumps(row) if arguments.json else row_text(row))
+        if arguments.json:
+            print_json(row)
+        else:
+            say(row_text(row))
 
     with open_tail(Home.default(), arguments.topic, arguments.run) as found:
         newest = found.newest(arguments.count)
         if arguments.json and not arguments.follow:
-            print(json.dumps({"topic": arguments.topic, "messages": newest}))
-            return OK
+            return print_json({"topic": arguments.topic, "messages": newest})
         for row in newest:
             tell(row)
         if arguments.follow:
@@ -67,8 +67,7 @@ def lag(arguments: argparse.Namespace, began: float) -> int:
     home = Home.default()
     found = look(home, home.find(arguments.run))
     if arguments.json:
-        print(json.dumps(found))
-        return OK
+        return print_json(found)
     say(lag_text(found))
     print_table(
         [("PARTITION", "POSITION", "END", "RECORDS", "STEPS")]

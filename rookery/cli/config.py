@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from typing import Any
 
+from rookery import output
 from rookery.cli.exits import OK
 from rookery.words import bare
 
@@ -65,11 +65,11 @@ def config_show(arguments: argparse.Namespace, began: float) -> int:
     from rookery.config.models import RunConfig
 
     if arguments.schema:
-        print(json.dumps(RunConfig.model_json_schema(), indent=None if arguments.json else 2))
+        output.print_json(RunConfig.model_json_schema(), None if arguments.json else 2)
         return OK
     config = config_from(arguments).model_dump(mode="json")
     if arguments.json:
-        print(json.dumps(config))
+        output.print_json(config)
     else:
         import yaml
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 
 from rookery.cli.config import environment_options
 from rookery.cli.exits import OK
 from rookery.cli.options import client_of
-from rookery.cli.text import print_evaluation, say
+from rookery.cli.text import print_evaluation, print_json, say
 
 JOB_S = 24 * 3600.0  # for the result of an evaluation
 
@@ -31,7 +30,9 @@ def match(arguments: argparse.Namespace, began: float) -> int:
         arguments.sampled,
         environment_options(arguments),
     )
-    say(json.dumps(result) if arguments.json else match_text(result))
+    if arguments.json:
+        return print_json(result)
+    say(match_text(result))
     return OK
 
 
@@ -42,5 +43,7 @@ def ladder(arguments: argparse.Namespace, began: float) -> int:
 
     home = Home.default()
     found = read_ladder(home, home.find(arguments.run))
-    say(json.dumps(found) if arguments.json else ladder_text(found, arguments.payoff))
+    if arguments.json:
+        return print_json(found)
+    say(ladder_text(found, arguments.payoff))
     return OK

@@ -1,12 +1,14 @@
 """The command line: one verb a person would type each.
 
-Every verb takes `--json`: then stdout is one JSON object and nothing else. Bad input is one line on
+Every verb takes `--json`: then stdout is one JSON object and nothing else, whatever environments
+print. Bad input is one line on
 stderr and exit code 2. Heavy imports happen inside the verbs, so that `--help` answers at once.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import os
 import sys
@@ -23,6 +25,7 @@ from rookery.errors import (
     RookeryError,
     UnknownName,
 )
+from rookery.output import keep_stdout
 
 # As often as by default, collecting costs a list of 10,000 runs a third of its time.
 RARE_COLLECTIONS = (50_000, 20, 20)
@@ -33,6 +36,9 @@ def run(argv: Sequence[str], began: float) -> int:
     gc.set_threshold(*RARE_COLLECTIONS)
     try:
         arguments = _parse(argv)
+        if arguments.json and arguments.name != "mcp":  # whose output is a protocol
+            with contextlib.suppress(OSError):  # it is closed: nobody reads
+                keep_stdout()
         verb: Verb = arguments.verb
         return verb(arguments, began)
     except (InputError, DamagedCheckpoint) as error:

@@ -31,7 +31,7 @@ def worker(arguments: argparse.Namespace, began: float) -> int:
 
     name, run = arguments.name, arguments.run
     if arguments.incarnation is None:
-        return leave(workers.join(name, run))
+        return leave(workers.join(name, run, arguments.json))
     return leave(workers.main(name, run, arguments.index, arguments.incarnation))
 
 

@@ -36,7 +36,9 @@ class Progress:
             from rich.console import Console
             from rich.live import Live
 
-            self._live = Live(console=Console(file=self._out), refresh_per_second=8, transient=True)
+            # Foreign text is no markup. It draws when it is told to: meanwhile others may print.
+            console = Console(file=self._out, markup=False, highlight=False, emoji=False)
+            self._live = Live(console=console, auto_refresh=False, transient=True)
             self._live.start()
         return self
 
@@ -50,7 +52,7 @@ class Progress:
         self._tell_device(metrics)
         line = f"waiting: {trouble}" if trouble else self.line(state, metrics)
         if self._live is not None:
-            self._live.update(clean(line))
+            self._live.update(clean(line), refresh=True)
             return
         now = time.monotonic()
         if (metrics is None and trouble is None) or now < self._due:

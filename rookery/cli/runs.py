@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 
 from rookery.cli.exits import OK
@@ -12,6 +11,7 @@ from rookery.cli.text import (
     print_audit,
     print_deleted,
     print_diagnosis,
+    print_json,
     print_runs,
     say,
     show_text,
@@ -29,7 +29,9 @@ def runs_list(arguments: argparse.Namespace, began: float) -> int:
 def runs_show(arguments: argparse.Namespace, began: float) -> int:
     run = client_of(arguments).run(arguments.run)
     found = {**run.detail().model_dump(), "directory": run.directory}
-    say(json.dumps(found) if arguments.json else show_text(found))
+    if arguments.json:
+        return print_json(found)
+    say(show_text(found))
     return OK
 
 
@@ -55,7 +57,6 @@ def plot(arguments: argparse.Namespace, began: float) -> int:
     runs = [home.find(name) for name in arguments.runs]
     points = draw(home, runs, arguments.metric, arguments.out)
     if arguments.json:
-        print(json.dumps({"out": arguments.out, "metric": arguments.metric, "points": points}))
-    else:
-        print(f"wrote {arguments.out}")
+        return print_json({"out": arguments.out, "metric": arguments.metric, "points": points})
+    print(f"wrote {arguments.out}")
     return OK

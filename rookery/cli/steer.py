@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rookery.cli.config import config_from
-from rookery.cli.exits import OK
 from rookery.cli.options import bounds_from, client_of
-from rookery.cli.text import print_answers
+from rookery.cli.text import print_answers, print_json
 from rookery.errors import InputError
 
 if TYPE_CHECKING:
@@ -81,8 +79,7 @@ def seats(arguments: argparse.Namespace, began: float) -> int:
     run = client_of(arguments).run(arguments.run)
     answer = run.seat(seats_from(arguments.seats), arguments.reason, arguments.dry_run)
     if arguments.json and not arguments.dry_run:
-        print(json.dumps({**answer.model_dump(), "seats": run.detail().seats}))
-        return OK
+        return print_json({**answer.model_dump(), "seats": run.detail().seats})
     code = print_answers(arguments, [answer])
     if not arguments.json and not run.is_carried():
         print(f"  once it goes on: rookery resume {run.id}")

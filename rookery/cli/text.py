@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
+from rookery import output
 from rookery.cli.exits import BAD_INPUT, OK
 from rookery.errors import Rejected
 from rookery.foreign import clean, one_line
@@ -23,7 +24,7 @@ def say(text: str, out: TextIO | None = None) -> None:
 
 
 def print_json(data: Any) -> int:
-    print(json.dumps(data))
+    output.print_json(data)
     return OK
 
 
@@ -165,7 +166,7 @@ def print_answers(arguments: argparse.Namespace, answers: Sequence[Answer]) -> i
     effect = "; ".join(answer.effect for answer in answers if answer.effect)
     if arguments.json:
         shown = refused or answers[-1].model_copy(update={"effect": effect})
-        print(json.dumps(shown.model_dump()))
+        print_json(shown.model_dump())
         return OK if refused is None else BAD_INPUT
     if refused is not None:
         raise Rejected(f"it would be rejected: {refused.why}")
@@ -183,7 +184,9 @@ def print_deleted(arguments: argparse.Namespace, answer: Answer) -> int:
     if answer.outcome != "accepted":
         return print_answers(arguments, [answer])
     done = {**answer.model_dump(), "deleted": True}
-    say(json.dumps(done) if arguments.json else f"deleted {answer.run}: {answer.effect}")
+    if arguments.json:
+        return print_json(done)
+    say(f"deleted {answer.run}: {answer.effect}")
     return OK
 
 
@@ -242,6 +245,7 @@ def print_tokens(arguments: argparse.Namespace, found: Sequence[TokenView]) -> i
 
 
 def print_revoked(arguments: argparse.Namespace) -> int:
-    done = {"id": arguments.id, "revoked": True}
-    print(json.dumps(done) if arguments.json else f"revoked {arguments.id}")
+    if arguments.json:
+        return print_json({"id": arguments.id, "revoked": True})
+    print(f"revoked {arguments.id}")
     return OK

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import sys
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ from rookery.cli.config import config_from
 from rookery.cli.exits import ENDINGS, FAILED, INTERRUPTED, OK
 from rookery.cli.options import bounds_from
 from rookery.cli.steer import steer
-from rookery.cli.text import say, server_shown
+from rookery.cli.text import print_json, say, server_shown
 from rookery.errors import InputError, RookeryError, Unreachable
 
 if TYPE_CHECKING:
@@ -62,11 +61,11 @@ def _train_far(arguments: argparse.Namespace, began: float) -> int:
         print(f"rookery: {run.id} goes on: rookery stop {run.id} --server {shown}", file=sys.stderr)
         with contextlib.suppress(Unreachable):
             if arguments.json:
-                print(json.dumps(watch.result(began)))
+                print_json(watch.result(began))
         return INTERRUPTED
     result = watch.result(began)
     if arguments.json:
-        print(json.dumps(result))
+        print_json(result)
     else:
         progress.summary(result)
         print(f"  eval and runs show go with --server {shown}")
@@ -162,13 +161,13 @@ def _carry(
 
     progress = Progress(run, sys.stderr if as_json else sys.stdout, home.config(home.state(run)))
     with progress:
-        state = carry(home, run, progress, standby, ask=ask)
+        state = carry(home, run, progress, standby, ask=ask, own_process=True)
     if state is None:
         print(f"rookery: run {run} is owned by another process; asked it to go on", file=sys.stderr)
         return OK
     result = result_here(home, state, began)
     if as_json:
-        print(json.dumps(result))
+        print_json(result)
     else:
         progress.summary(result)
     return ENDINGS.get(state.status, FAILED)

@@ -6,6 +6,7 @@ import json
 import os
 import secrets
 import signal
+import sys
 import time
 from collections.abc import Callable, Collection
 from typing import Any
@@ -19,6 +20,7 @@ from rookery.control.run_state import PAUSED, RUNNING
 from rookery.launchers.inline import take_turns
 from rookery.learner.main import train
 from rookery.messages import JOINED_FROM, WorkerExited, WorkerStarted, WorkerStarting
+from rookery.output import print_json
 from rookery.worker import FENCED, LIFELINE, NICENESS, WorkerId
 from rookery.worker.context import RunContext
 from rookery.worker.process import Stop, end_with_parent, guarded, step_back
@@ -56,8 +58,9 @@ def main(kind: str, run: str, index: int, incarnation: int) -> int:
     return guarded(home.record, run, worker, lambda: work(open_context(home, run), worker, stop))
 
 
-def join(kind: str, name: str) -> int:
+def join(kind: str, name: str, as_json: bool = False) -> int:
     """A worker in the foreground that joins a run from any machine, until the run ends."""
+    aside = sys.stderr if as_json else sys.stdout
     home = Home.default()
     run = home.find(name)
     workers = home.state(run).workers
@@ -77,7 +80,7 @@ def join(kind: str, name: str) -> int:
         "incarnation": worker.incarnation,
     }
     home.record(WorkerStarting(**identity), WorkerStarted(**identity, pid=os.getpid()))
-    print(f"{kind} {worker.index}.{worker.incarnation} joined {run}", flush=True)
+    print(f"{kind} {worker.index}.{worker.incarnation} joined {run}", file=aside, flush=True)
     if kind == "actor":
         every_s = home.config(home.state(run)).actors.heartbeat_s
         code = guarded(
@@ -88,7 +91,9 @@ def join(kind: str, name: str) -> int:
             home.record, run, worker, lambda: train(open_context(home, run), worker, stop)
         )
     home.record(WorkerExited(**identity, code=code, expected=code in (0, FENCED)))
-    print(f"{kind} left {run}", flush=True)
+    print(f"{kind} left {run}", file=aside, flush=True)
+    if as_json:
+        print_json({**identity, "code": code})
     return code
 
 

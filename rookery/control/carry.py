@@ -44,10 +44,11 @@ def carry(
     standby: Standby | None = None,
     seat_function: SeatFunction | None = None,
     ask: Command | None = None,
+    own_process: bool = False,
 ) -> RunState | None:
     """Own the run and carry it to its end; None if another process owns it.
 
-    `ask`: what starts it, if not a plain StartRun.
+    `ask`: what starts it, if not a plain StartRun. `own_process`: see `Launch`.
 
     Ctrl-C is StopRun; a second one ends the workers at once.
     """
@@ -62,6 +63,7 @@ def carry(
                 config,
                 home.run_dir(run) / "logs",
                 here=lambda: open_context(home, run, seat_function),
+                own_process=own_process,
                 standby=standby,
                 progress=home.progress_dir(run),
             )

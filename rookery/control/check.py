@@ -29,6 +29,7 @@ from rookery.control.settings import Allow
 from rookery.envs.changes import check_unchanged
 from rookery.envs.registry import check_importable, describe
 from rookery.errors import Forbidden, InputError, RookeryError
+from rookery.output import keep_stdout
 from rookery.players.seat_map import SeatFunction, Seating, reseated
 from rookery.spaces import EnvironmentSpec, spec_from_json, spec_to_json
 from rookery.worker.policies import batch_bytes
@@ -147,8 +148,7 @@ def serve_one(end_with_parent: Callable[[], None]) -> int:
     What environments print goes to standard error. The server that waits for the answer keeps
     standard input open: when that ends, so does this process.
     """
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
+    answers = keep_stdout()
     line = sys.stdin.buffer.readline(MAX_ORDER_BYTES)
     if not line.endswith(b"\n"):
         return 0  # nobody waits any more

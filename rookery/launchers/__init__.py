@@ -35,6 +35,8 @@ class Launch:
     here: Callable[[], RunContext] | None = None
     """Opens the run in this very process; None in a server, whose process no environment's code may
     enter."""
+    own_process: bool = False
+    """Whether nobody else prints here: then what environments print goes to their worker's log."""
     standby: Standby | None = None
     niceness: int = 0  # how far workers step back behind whoever answers people
     progress: Path | None = None  # where workers of this machine say how far they are

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from pathlib import Path
 
 from rookery import seeds
 from rookery.actor.build import Actor, build_actor
@@ -14,10 +15,12 @@ from rookery.actor.watchdog import DeadlineWatch
 from rookery.checkpoints.checkpoint import sub_arrays
 from rookery.launchers import Launch, Launcher, Observed, WorkerSpec
 from rookery.launchers.local import LocalLauncher
+from rookery.launchers.log_file import bound
 from rookery.learner.build import Learner, build_learner
 from rookery.learner.main import record_checkpoint, take_note
 from rookery.messages import ActorId, RunEnded
 from rookery.messages.frame import Arrays
+from rookery.output import printing_to
 from rookery.worker import WorkerId
 from rookery.worker.context import RunContext
 from rookery.worker.process import failure
@@ -31,8 +34,9 @@ Work = Callable[[WorkerSpec, Callable[[], bool]], Iterator[int | None]]
 
 
 class InlineLauncher:
-    def __init__(self, make_work: Work) -> None:
-        self._make_work = make_work
+    def __init__(self, make_work: Work, logs: Path | None = None) -> None:
+        """`logs`: where prints go; None: they stay in this process's output."""
+        self._make_work, self._logs = make_work, logs
         self._work: dict[str, Iterator[int | None]] = {}
         self._stopping: set[str] = set()
         self._ended: dict[str, int] = {}
@@ -50,24 +54,35 @@ class InlineLauncher:
 
     def work(self, seconds: float) -> None:
         until = time.monotonic() + seconds
-        while self._work and time.monotonic() < until:
-            for name, turns in list(self._work.items()):
-                code = next(turns, 0)
-                if code is not None:
-                    self._ended[name] = code
-                    del self._work[name]
+        with self._printing():
+            while self._work and time.monotonic() < until:
+                for name, turns in list(self._work.items()):
+                    code = next(turns, 0)
+                    if code is not None:
+                        self._ended[name] = code
+                        del self._work[name]
         if not self._work and not self._ended:
             time.sleep(seconds)
 
     def close(self) -> None:
-        self._work.clear()
+        with self._printing():
+            self._work.clear()
+
+    def _printing(self) -> AbstractContextManager[None]:
+        if self._logs is None or not self._work:
+            return nullcontext()
+        self._logs.mkdir(parents=True, exist_ok=True)
+        path = self._logs / f"{next(reversed(self._work))}.log"
+        bound(path)
+        return printing_to(path)
 
 
 def make_launcher(launch: Launch) -> Launcher:
     """In this process where its owner allows that, else in one process of its own."""
     if (here := launch.here) is None:
         return LocalLauncher(launch.logs, None, launch.niceness, launch.progress)
-    return InlineLauncher(lambda spec, stopped: take_turns(here(), spec.worker, stopped))
+    logs = launch.logs if launch.own_process else None
+    return InlineLauncher(lambda spec, stopped: take_turns(here(), spec.worker, stopped), logs)
 
 
 def take_turns(

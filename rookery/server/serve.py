@@ -26,6 +26,7 @@ from rookery.control.lease import evict, holder, take_lock, wait_for_lock
 from rookery.control.settings import ServerSettings, Settings, check_bind
 from rookery.control.tokens import TokenStore
 from rookery.errors import InputError
+from rookery.output import print_json
 
 if TYPE_CHECKING:
     from rookery.server.control_plane import ControlPlane
@@ -238,7 +239,7 @@ def _url(server: ServerSettings) -> str:
 def _announce(home: Home, url: str, token: str, as_json: bool) -> None:
     link = f"{url}/#token={token}"
     if as_json:
-        print(json.dumps({"url": url, "link": link, "token": token, "pid": os.getpid()}))
+        print_json({"url": url, "link": link, "token": token, "pid": os.getpid()})
     else:
         print(f"Rookery serves the runs of {home.path}\n\n    {link}\n")
         print("Ctrl-C ends it after a checkpoint of each run; they go on with the next server.")

@@ -15,6 +15,7 @@ import msgspec
 
 from rookery.control.home import Home
 from rookery.errors import InputError, RookeryError
+from rookery.output import keep_stdout
 from rookery.viewing import Next, Order, Refused, Reply, Restart, Seek, Watch
 from rookery.viewing.game import Viewing
 from rookery.viewing.replay import Replay
@@ -69,8 +70,7 @@ class Viewer:
 def main() -> int:
     die_with_parent()
     step_back(NICENESS)
-    replies = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
+    replies = keep_stdout().buffer
     os.environ |= {"SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy"}  # no screen is needed
     os.environ.setdefault("MUJOCO_GL", "egl")
     prepare_xla(1)

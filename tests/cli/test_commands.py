@@ -127,7 +127,7 @@ def test_the_memory_bus_leaves_nothing_but_checkpoints(cli: Cli) -> None:
     options = (*INLINE, "--bus", "memory", "--steps", 512, "--json")
     run = cli("train", "CartPole-v1", *options).json["run"]
     kept = {path.name for path in cli.home.run_dir(run).iterdir()}
-    assert kept == {"checkpoints", "owner.lock", "progress"}
+    assert kept == {"checkpoints", "logs", "owner.lock", "progress"}
     assert not any((cli.home.run_dir(run) / "progress").iterdir())
     assert cli("runs", "show", run, "--json").json["balance"]["exact"]
 
