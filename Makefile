@@ -26,6 +26,7 @@ $(VENV)/.run-stamp: pyproject.toml requirements.lock
 	@touch $@
 
 $(VENV)/.test-stamp: pyproject.toml requirements.lock
+	@echo "installing what the tests need into $(VENV): some minutes, this once"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[test]'
 	@touch $@ $(VENV)/.run-stamp

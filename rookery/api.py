@@ -238,7 +238,8 @@ def _carry(
     if quiet:
         state = carry(home, run, None, standby, seat_function, ask)
     else:
-        progress = Progress(run, sys.stdout, home.config(home.state(run)))
+        before = home.state(run)
+        progress = Progress(run, sys.stdout, home.config(before), before)
         with progress:
             state = carry(home, run, progress, standby, seat_function, ask)
         if state is not None:

@@ -13,13 +13,21 @@ from rookery.foreign import clean
 from rookery.messages import TrainingMetrics
 
 PIPED_INTERVAL_S = 5.0
+QUIET_S = 3.0  # at the start, before there is anything to report
+MOST_LINES = 12  # of a traceback
 
 
 class Progress:
     """Called many times a second with the run's state and its newest metrics."""
 
-    def __init__(self, run: str, out: TextIO, config: RunConfig) -> None:
+    def __init__(
+        self, run: str, out: TextIO, config: RunConfig, before: RunState | None = None
+    ) -> None:
+        """`before`: the run as it was, whose errors are old news."""
         self._run, self._out, self._config = run, out, config
+        workers = before.workers.items() if before is not None else ()
+        self._told = {name: (worker.error_of, "", 0) for name, worker in workers}
+        # of each worker: the newest life whose death was told, of what it died, how often
         self._live: Any = None
         self._began = time.monotonic()
         self._due = 0.0
@@ -50,12 +58,14 @@ class Progress:
         self, state: RunState, metrics: TrainingMetrics | None, trouble: str | None = None
     ) -> None:
         self._tell_device(metrics)
+        self._tell_deaths(state)
         line = f"waiting: {trouble}" if trouble else self.line(state, metrics)
         if self._live is not None:
             self._live.update(clean(line), refresh=True)
             return
         now = time.monotonic()
-        if (metrics is None and trouble is None) or now < self._due:
+        waits = metrics is None and trouble is None and now - self._began < QUIET_S
+        if waits or now < self._due:
             return
         if line != self._last_line:
             self._due = now + self._interval
@@ -68,7 +78,29 @@ class Progress:
         if metrics is None or metrics.device in ("", self._device):
             return
         self._device = metrics.device
-        text = f"the learner computes on {metrics.device}"
+        self._note(f"the learner computes on {metrics.device}")
+
+    def _tell_deaths(self, state: RunState) -> None:
+        """At once, with the line of the user's code; of an error that comes again, only that."""
+        for name, worker in state.workers.items():
+            life, known, times = self._told.get(name, (0, "", 0))
+            error = worker.last_error or ""
+            if worker.error_of <= life:
+                continue
+            times = times + 1 if error == known else 1
+            self._told[name] = worker.error_of, error, times
+            if worker.failed_for_good or error.startswith(name):  # how the run ends, or was told
+                continue
+            if times > 1:
+                self._note(f"{name} died {times} times of the same")
+                continue
+            words = "".join(f"\n  {line}" for line in _excerpt(worker.last_detail))
+            most = self._config.restarts.max_restarts
+            again = f", and is started again up to {most} times" if most else ""
+            self._note(f"{name} died{again}: {error}{words}")
+
+    def _note(self, text: str) -> None:
+        """A line above the one that is drawn."""
         self._say(text) if self._live is None else self._live.console.print(clean(text))
 
     def line(self, state: RunState, metrics: TrainingMetrics | None) -> str:
@@ -122,6 +154,12 @@ class Progress:
 
     def _say(self, text: str) -> None:
         say(text, self._out)
+
+
+def _excerpt(traceback: str) -> list[str]:
+    """Its first frame, which is the user's, and its end."""
+    lines = traceback.rstrip().splitlines()
+    return lines if len(lines) <= MOST_LINES else [*lines[:3], "  ...", *lines[-5:]]
 
 
 def _pace(result: dict[str, Any]) -> str:

@@ -159,7 +159,8 @@ def _carry(
     from rookery.control.carry import carry
     from rookery.control.queries import result_here
 
-    progress = Progress(run, sys.stderr if as_json else sys.stdout, home.config(home.state(run)))
+    before = home.state(run)
+    progress = Progress(run, sys.stderr if as_json else sys.stdout, home.config(before), before)
     with progress:
         state = carry(home, run, progress, standby, ask=ask, own_process=True)
     if state is None:

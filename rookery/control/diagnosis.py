@@ -12,6 +12,7 @@ from rookery.control.run_state import RunState, WorkerState
 from rookery.messages import DIVERGED, JOINED_FROM
 
 GONE_S = 600.0  # after which nobody expects an actor back that joined on its own
+LATELY_S = 60.0  # in which an error's last words are still of interest
 STARTING_S = 15.0  # to import, connect and compile, before silence is worth a word
 
 
@@ -224,7 +225,10 @@ def _well(found: Evidence, worst: WorkerState | None) -> Finding:
     skipped += f"; {diverged_text(diverged)}" if diverged else ""
     for name in list(found.state.damaged)[-1:]:
         skipped += f"; checkpoint {name} is damaged and was passed over"
-    return Finding(None, f"nothing is stuck: {found.state.id} trains at {rate}{last}{skipped}")
+    lately = worst is not None and found.now - worst.error_s < LATELY_S
+    words = worst.last_detail if worst is not None and lately else ""
+    summary = f"nothing is stuck: {found.state.id} trains at {rate}{last}{skipped}"
+    return Finding(None, summary, words)
 
 
 def _last_error(worker: WorkerState) -> str:

@@ -218,6 +218,7 @@ def test_an_environment_that_raises_in_reset_is_told_apart(cli: Cli) -> None:
         expect=1,
     )
     assert done.json["status"] == "failed"
+    assert "actor-0 died: " in done.stderr and "/rookery/testing/envs.py" in done.stderr
     found = cli("why", "last", "--json").json
     assert "this environment fails at reset 4" in found["summary"]
     assert "in reset" in found["summary"] and "self._fail" in found["detail"]
