@@ -46,7 +46,7 @@ class FollowedRun:
             while detail is None or detail.status in GOING:
                 found = stream.poll(TICK_S)
                 self._take(found)
-                progress(self._state, self.metrics, stream.trouble)
+                progress(self._state, self.metrics, stream.trouble or self._waits(detail))
                 now = time.monotonic()
                 heard = any(event.kind == "run_ended" for event in found)
                 if stream.trouble is None and (heard or now >= look_at):
@@ -82,6 +82,12 @@ class FollowedRun:
         message = _decoded(data, LogEvent)
         if message is not None:
             self._state = apply(self._state, message) or self._state
+
+    def _waits(self, detail: RunDetail | None) -> str | None:
+        """In the queue of its server, before it has any worker."""
+        if detail is None or not detail.waits_for or self._state.workers:
+            return None
+        return f"for {detail.waits_for}"
 
     def _is_up_to(self, detail: RunDetail) -> bool:
         steps = self.metrics.env_steps if self.metrics is not None else 0

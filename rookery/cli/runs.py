@@ -17,12 +17,16 @@ from rookery.cli.text import (
     show_text,
 )
 
+EXPLAINED = 10  # runs of a queue of which the list says for what they wait: each is looked at
+
 
 def runs_list(arguments: argparse.Namespace, began: float) -> int:
-    rows = []
-    for row in reversed(client_of(arguments).runs()):
+    client, rows = client_of(arguments), []
+    for row in reversed(client.runs()):
         created = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.created_s))
         rows.append({**row.model_dump(), "created": created})
+    for queued in [row for row in rows if row["status"] == "queued"][:EXPLAINED]:
+        queued["waits_for"] = client.run(queued["run"]).detail().waits_for
     return print_runs(rows, arguments.json)
 
 

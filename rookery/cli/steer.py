@@ -5,15 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rookery.cli.config import config_from
 from rookery.cli.options import bounds_from, client_of
-from rookery.cli.text import print_answers, print_json
+from rookery.cli.text import print_answers, print_json, say
 from rookery.errors import InputError
-
-if TYPE_CHECKING:
-    from rookery.control.models import Answer
 
 SIMPLE = {
     "start": "start",
@@ -89,14 +86,14 @@ def seats(arguments: argparse.Namespace, began: float) -> int:
 def submit(arguments: argparse.Namespace, began: float) -> int:
     client, config = client_of(arguments), config_from(arguments)
     start, reason = not arguments.no_start, arguments.reason
-    answer: Answer | None
     if arguments.dry_run:
-        answer = client.submit(config, start, reason, dry_run=True)
-    else:
-        answer = client.submit(config, start, reason).answer
-    assert answer is not None
-    code = print_answers(arguments, [answer])
-    if start and not arguments.dry_run and not client.carries:
-        aside = sys.stderr if arguments.json else sys.stdout  # it is no part of the result
+        return print_answers(arguments, [client.submit(config, start, reason, dry_run=True)])
+    run = client.submit(config, start, reason)
+    assert run.answer is not None
+    code = print_answers(arguments, [run.answer])
+    aside = sys.stderr if arguments.json else sys.stdout  # it is no part of the result
+    if start and not client.carries:
         print("queued: no server runs here: rookery serve", file=aside)
+    elif start and (waits_for := run.detail().waits_for):
+        say(f"queued: it waits for {waits_for}", aside)
     return code

@@ -71,6 +71,9 @@ def print_runs(rows: Sequence[dict[str, Any]], as_json: bool) -> int:
             for row in rows
         ]
     )
+    for row in rows:
+        if row.get("waits_for"):
+            say(f"{row['run']} waits for {row['waits_for']}")
     return OK
 
 
@@ -87,6 +90,7 @@ def show_text(found: dict[str, Any]) -> str:
     lines = [
         f"{found['run']}  {found['environment']}  {found['algorithm']}  {_status(found)}"
         + (f" ({found['reason']})" if found["reason"] else ""),
+        *([f"  waits for  {found['waits_for']}"] if found["waits_for"] else []),
         f"  steps      {found['env_steps']:,}"
         + (f"   return {found['mean_return_100']:.1f}" if found["mean_return_100"] else ""),
         f"  balance    produced {balance_['produced']:,} = trained {balance_['trained']:,}"

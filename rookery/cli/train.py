@@ -83,6 +83,8 @@ def resume(arguments: argparse.Namespace, began: float) -> int:
     run = home.find(arguments.run)
     if home.is_owned(run) and not _takes_over(home, run):
         return steer(arguments, began)
+    if home.has_server() and home.state(run).status == "queued":  # which is about to take it up
+        return steer(arguments, began)
     _check_checkpoints(home, run)
     _check_environment(home, run)
     ask = going_on(home, run, bounds_from(arguments))

@@ -20,6 +20,7 @@ from rookery.control.evidence import newest_actors
 from rookery.control.home import Home
 from rookery.control.models import RunDetail, RunRow, StepBalance, Worker
 from rookery.control.queries import make_row, newest_training, owner_of
+from rookery.control.queue import waits_for
 from rookery.control.run_state import RunState, WorkerState
 from rookery.errors import DamagedCheckpoint
 from rookery.learner.manifest import LearnerManifest, pending_fragments
@@ -84,6 +85,7 @@ def make_detail(
         seat_names=list(home.spec(state).seats),
         max_actors=state.max_actors,
         queue_position=queue.index(state.id) + 1 if state.id in queue else None,
+        waits_for=waits_for(home, state),
         duplicates=ledger.duplicates,
         damaged=ledger.damaged,
         gaps=ledger.gaps,

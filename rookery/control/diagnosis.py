@@ -48,7 +48,10 @@ def diagnose(found: Evidence) -> Finding:
         again = f"Go on with: rookery resume {run}"
         return Finding("owner", f"{run} has no owner: its process died{full}. {again}")
     if found.status == "queued" and found.has_server:
-        return Finding("cpus", f"{run} waits for CPUs that other runs have: stop one, or add cpus")
+        wanted = found.waits_for or "its server to start it"
+        return Finding("cpus", f"{run} waits for {wanted}. Stop one, or add cpus")
+    if found.status == "queued":
+        return Finding("server", f"{run} waits for {found.waits_for}")
     if found.status != "running":
         reason = f", {state.reason}" if state.reason else ""
         return Finding(None, f"{run} does not run: {found.status}{reason}")

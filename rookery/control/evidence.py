@@ -17,6 +17,7 @@ from rookery.bus import Bus
 from rookery.config.models import RunConfig
 from rookery.control.home import Home
 from rookery.control.queries import newest_training, status_now
+from rookery.control.queue import waits_for
 from rookery.control.run_state import RunState
 from rookery.control.supervision import Silence, Vigil, allowance
 from rookery.errors import BusError
@@ -44,6 +45,7 @@ class Evidence(NamedTuple):
     has_server: bool
     is_full: bool  # the disk
     now: float
+    waits_for: str = ""  # of a run in a queue
 
 
 def gather(home: Home, state: RunState) -> Evidence:
@@ -66,6 +68,7 @@ def gather(home: Home, state: RunState) -> Evidence:
         has_server=home.has_server(),
         is_full=shutil.disk_usage(home.path).free < FULL_BYTES,
         now=time.time(),
+        waits_for=waits_for(home, state),
     )
 
 

@@ -23,8 +23,9 @@ from rookery.control.controller import Controller
 from rookery.control.files import purge
 from rookery.control.home import Home
 from rookery.control.lease import Lease
+from rookery.control.queue import cost
 from rookery.control.run_log import RunLog
-from rookery.control.run_state import ACTIVE, DELETED, PAUSED, RUNNING, STOPPED, RunState
+from rookery.control.run_state import ACTIVE, DELETED, RUNNING, STOPPED, RunState
 from rookery.control.saved_states import Unsigned
 from rookery.errors import RookeryError
 from rookery.launchers import Launcher
@@ -185,16 +186,8 @@ class Fleet:
     def _fits(self, run: str) -> bool:
         """Whether there are CPUs for it; a run larger than the budget gets it all."""
         controllers = [carried.controller for carried in self._carried.values()]
-        used = sum(cost(c.config, c.state) for c in controllers if c.begun)
-        new = self._carried[run].controller
-        return used == 0 or used + cost(new.config, new.state) <= self.cpus
-
-
-def cost(config: RunConfig, state: RunState) -> int:
-    """How many CPUs a run wants: one for each worker; a paused run wants none."""
-    if state.desired == PAUSED:
-        return 0
-    return 1 if config.launcher == "inline" else state.learners + state.actors_wanted
+        used = sum(cost(c.state) for c in controllers if c.begun)
+        return used == 0 or used + cost(self._carried[run].controller.state) <= self.cpus
 
 
 def _is_ours(state: RunState) -> bool:

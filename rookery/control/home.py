@@ -7,6 +7,7 @@ holds only what belongs to this machine: checkpoints without a URI of their own,
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import secrets
@@ -321,6 +322,13 @@ class Home:
     def has_server(self) -> bool:
         """Whether a server carries this home's runs."""
         return lease.is_locked(self.path / lease.SERVER)
+
+    def server_cpus(self) -> int:
+        """That the server has for all runs."""
+        try:
+            return int(json.loads((self.path / lease.SERVER_PLACE).read_text())["cpus"])
+        except (OSError, ValueError, KeyError):  # an older one, or one that only speaks MCP
+            return self.settings.cpus or os.cpu_count() or 1
 
     def _owner(self, run: str) -> Path:
         return self.run_dir(run) / lease.OWNER

@@ -24,6 +24,7 @@ from rookery.worker.progress import BEAT_S, Progress, Pulse, read_progress
 
 OWNER = "owner.lock"  # in a run's directory
 SERVER = "server.lock"  # in the home
+SERVER_PLACE = "server.json"  # beside it: where it listens, and how many CPUs runs have
 TICK_S = 0.02
 HELD_UP = 5
 END_S = 10.0  # for the system to take back what a dead process had

@@ -87,6 +87,9 @@ class RunDetail(RunRow):
     )
     max_actors: int
     queue_position: int | None = Field(description="1 is next; null: not queued")
+    waits_for: str = Field(
+        default="", description="of a queued run: how many CPUs, and which runs have them"
+    )
     duplicates: int = Field(default=0, description="fragments that came twice, and counted once")
     damaged: int = Field(default=0, description="messages of experience that could not be read")
     gaps: int = Field(default=0, description="fragments that are missing between two others")

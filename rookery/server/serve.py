@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from rookery.config.models import RestartConfig
 from rookery.control.home import Home
 from rookery.control.lease import SERVER as LOCK
+from rookery.control.lease import SERVER_PLACE as PLACE
 from rookery.control.lease import evict, holder, take_lock, wait_for_lock
 from rookery.control.settings import ServerSettings, Settings, check_bind
 from rookery.control.tokens import TokenStore
@@ -31,7 +32,7 @@ from rookery.output import print_json
 if TYPE_CHECKING:
     from rookery.server.control_plane import ControlPlane
 
-PLACE, TOKEN = "server.json", "server.token"
+TOKEN = "server.token"
 OTHER_PORTS = 10  # that are tried after the usual one, where nobody asked for a certain one
 GRACEFUL_S = 5
 BACKLOG = 128  # connections that wait to be taken: all of them at once find descriptors
@@ -56,7 +57,8 @@ def main(arguments: argparse.Namespace) -> int:
         tokens = TokenStore(home.path / "tokens.json")
         url, token = _url(settings.server), _owners_token(home.path, tokens)
         with control_plane(home, settings, carries=True) as plane:
-            _write_private(home.path / PLACE, json.dumps({"url": url, "pid": os.getpid()}))
+            place = {"url": url, "pid": os.getpid(), "cpus": settings.cpus or os.cpu_count() or 1}
+            _write_private(home.path / PLACE, json.dumps(place))
             _announce(home, url, token, arguments.json)
             _serve(plane, tokens, settings, listener)
         (home.path / PLACE).unlink(missing_ok=True)

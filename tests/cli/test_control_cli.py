@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rookery.control.lease import SERVER, take_lock
 from rookery.control.run_log import RunLog
 from rookery.messages import CommandAccepted, CommandRejected, StopRun
 
@@ -50,6 +51,22 @@ def test_a_submitted_run_waits_for_a_server(shared_cli: Cli, queued: str) -> Non
     text = shared_cli("submit", *CARTPOLE, "--no-start").stdout
     assert "it waits to be started" in text and "queued" not in text
     assert shared_cli.home.state(shared_cli.home.find("last")).status == "created"
+
+
+def test_a_run_in_a_queue_says_for_what_it_waits(shared_cli: Cli, queued: str) -> None:
+    told = f"{queued} waits for a server: rookery serve, or here: rookery resume {queued}"
+    assert told in shared_cli("runs", "list").stdout.splitlines()
+    assert shared_cli("why", queued).stdout.strip() == told
+    assert "waits for  a server" in shared_cli("runs", "show", queued).stdout
+
+
+def test_resuming_a_run_in_a_servers_queue_leaves_it_there(shared_cli: Cli, queued: str) -> None:
+    lock = take_lock(shared_cli.home.path / SERVER)  # a server that has not looked up yet
+    assert lock is not None
+    with lock:
+        done = shared_cli("resume", queued, "--json")
+    assert done.json["kind"] == "resume_run" and "waits in the queue" in done.json["effect"]
+    assert shared_cli.home.state(queued).status == "queued"
 
 
 def test_nobody_carries_it_so_the_answer_is_given_here(shared_cli: Cli, queued: str) -> None:

@@ -180,7 +180,12 @@ IDLE = {"recent_steps_per_s": 0.0}
         ({"owner": FROZEN}, "owner", "kill -CONT 5, or take over with rookery resume r"),
         ({"trouble": "no broker of x answers since 3 s"}, "bus", "waiting for the bus: no broker"),
         ({"trouble": "no broker answers", "owner": FROZEN}, "bus", "waiting for the bus"),
-        ({"status": "queued", "has_server": True}, "cpus", "r waits for CPUs that other runs have"),
+        (
+            {"status": "queued", "has_server": True, "waits_for": "2 CPUs: a-1 has 2 of 2"},
+            "cpus",
+            "r waits for 2 CPUs: a-1 has 2 of 2. Stop one, or add cpus",
+        ),
+        ({"status": "queued", "waits_for": "a server"}, "server", "r waits for a server"),
         ({"metrics": training(late=("1.1",))}, "actor-1", "actor-1 delivered too late"),
         (
             {"metrics": training(**IDLE), "actors": {"actor-1": said_by_actor("full bus")}},
@@ -213,6 +218,21 @@ def test_every_cause_is_named(changes: dict[str, Any], component: str | None, wo
         fresh["metrics"] = msgspec.structs.replace(fresh["metrics"], time_s=time.time())
     found = diagnose(evidence(**fresh))
     assert found.component == component and words in found.summary
+
+
+def test_the_last_words_of_a_death_that_was_just_now_are_shown() -> None:
+    died = WorkerState(
+        *("actor", 0, 2), running=True, last_error="boom", last_detail="line 13", error_of=1
+    )
+
+    def words(ago_s: float) -> str:
+        fresh = msgspec.structs.replace(died, error_s=time.time() - ago_s)
+        state = msgspec.structs.replace(STATE, workers=WORKERS | {"actor-0": fresh})
+        found = diagnose(evidence(state=state))
+        assert "last error, recovered: actor-0: boom" in found.summary
+        return found.detail
+
+    assert (words(5.0), words(600.0)) == ("line 13", "")
 
 
 # --- a worker that joined on its own, and whose machine is gone ----------------------------------

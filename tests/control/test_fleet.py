@@ -12,8 +12,12 @@ from rookery.bus import Outgoing
 from rookery.config.models import RunConfig
 from rookery.config.reading import build
 from rookery.control.controller import Controller
+from rookery.control.details import read_detail
+from rookery.control.diagnosis import why
 from rookery.control.fleet import Fleet
 from rookery.control.home import Home
+from rookery.control.lease import SERVER, SERVER_PLACE, take_lock
+from rookery.control.queue import cpus_wanted, waits_for
 from rookery.control.run_log import RunLog
 from rookery.control.run_state import RunState
 from rookery.envs.registry import describe
@@ -148,6 +152,31 @@ def test_runs_wait_for_cpus_in_the_order_in_which_they_were_asked_for(yard: Yard
     yard.step()
     assert yard.statuses() == ["stopped", "running", "queued"]
     assert yard.fleet.queue == [third]
+
+
+def test_a_run_in_the_queue_says_for_what_it_waits(yard: Yard) -> None:
+    first, second = yard.create(), yard.create()
+    yard.step()
+    state = yard.state(second)
+    assert waits_for(yard.home, state).startswith("a server: rookery serve, or here: rookery")
+    lock = take_lock(yard.home.path / SERVER)
+    assert lock is not None
+    with lock:
+        (yard.home.path / SERVER_PLACE).write_text('{"cpus": 2}')
+        wanted = f"2 CPUs: {first} has 2 of 2"
+        assert waits_for(yard.home, state) == wanted == read_detail(yard.home, state).waits_for
+        assert why(yard.home, state).summary.startswith(f"{second} waits for {wanted}. Stop one")
+        (yard.home.path / SERVER_PLACE).write_text('{"cpus": 4}')
+        assert waits_for(yard.home, state) == ""  # there is room: its server is about to start it
+
+
+def test_of_many_runs_those_that_have_most_are_named() -> None:
+    def run(id: str, actors: int) -> RunState:
+        return RunState(id, {"config": {"actors": {"count": actors}}}, 1.0, status="running")
+
+    carried = [run("a", 1), run("b", 3), run("c", 1), run("d", 2)]
+    found = cpus_wanted(run("e", 2), carried, 11)
+    assert found == "3 CPUs: b has 4, d has 3, a has 2, others have 2 of 11"
 
 
 def test_a_run_larger_than_the_budget_runs_alone(yard: Yard) -> None:
