@@ -54,7 +54,7 @@ def learner_steps_per_s() -> float:
 
 def train(home: str, steps: int, seed: int) -> float:
     words = ["-m", "rookery", "train", "CartPole-v1", "--steps", str(steps), "--seed", str(seed)]
-    return float(output(words, {"ROOKERY_HOME": home})["steps_per_s"])
+    return float(output(words, {"ROOKERY_HOME": home})["steady_steps_per_s"])
 
 
 def output(words: list[str], environment: dict[str, str]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
     python benchmarks/selfplay.py [--seconds 60] [--repeats 3] [--json]
 
-Each figure is `steps_per_s` of `rookery train --json`: agent steps trained a second, compilation
+Each figure is `steady_steps_per_s` of `rookery train --json`: agent steps trained a second, compilation
 left out. The network and every hyperparameter are the same throughout: the tuned defaults of
 connect four. Printed are medians and two
 ratios with what we promise: Pgx over PettingZoo at least 8, and, against a league with four
@@ -78,7 +78,7 @@ def steps_per_s(case: tuple[str, ...], seconds: float, seed: int) -> float:
         )
     if done.returncode:
         sys.exit(f"{' '.join(command)} failed: {done.stderr.strip().splitlines()[-1]}")
-    return float(json.loads(done.stdout)["steps_per_s"])
+    return float(json.loads(done.stdout)["steady_steps_per_s"])
 
 
 if __name__ == "__main__":

@@ -261,7 +261,7 @@ class Rookery:
         finished = self._train(f"{name} speed, seed {seed}", words)
         if finished.number("env_steps") < 0.9 * steps:
             raise BenchmarkError(f"{finished.name}: stopped long before {steps} steps")
-        return finished.number("steps_per_s")
+        return finished.number("steady_steps_per_s")
 
     def seconds_to_solve(
         self, name: str, seed: int, env: Mapping[str, str] | None = None

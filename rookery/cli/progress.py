@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any, TextIO
 
-from rookery.cli.text import say
+from rookery.cli.text import last_episodes, say
 from rookery.config.models import RunConfig, StopConfig
 from rookery.control.bounds import twice
+from rookery.control.queries import rate
 from rookery.control.run_state import RunState
 from rookery.foreign import clean
 from rookery.messages import TrainingMetrics
@@ -111,7 +112,8 @@ class Progress:
         length = "-" if metrics.mean_length_100 is None else f"{metrics.mean_length_100:.0f}"
         return (
             f"{metrics.train_s:7.1f} s  {metrics.env_steps:>11,} steps  "
-            f"{metrics.recent_steps_per_s:>9,.0f} steps/s  {_score(metrics)}  length {length:>5}  "
+            f"{rate(metrics.env_steps, metrics.train_s):>9,.0f} steps/s "
+            f"(now {metrics.recent_steps_per_s:,.0f})  {self._score(metrics)}  length {length:>5}  "
             f"lag {metrics.lag_mean:.1f}  actors {alive}/{self._config.actors.count}  "
             f"{self._eta(state, metrics)}"
         )
@@ -137,8 +139,10 @@ class Progress:
             f"{result['status']}: {result['reason']}\n"
             f"  {result['env_steps']:,} steps"
             + _pace(result)
-            + (f", return {mean:.1f} in the last training episodes" if mean is not None else "")
+            + (f", {self._kind} {mean:.1f} {_whose(result)}" if mean is not None else "")
         )
+        if (new := result.get("new_return")) is not None:
+            self._say(f"  the new policy: a return of {new:.1f} in fresh episodes, greedily")
         if result["status"] == "failed":
             self._say(f"  try: rookery why {result['run']}")
         elif result["status"] in ("stopped", "limited"):
@@ -151,6 +155,25 @@ class Progress:
             if "league" in result:
                 look = f"rookery match {environment} {run} script:random   rookery ladder {run}"
             self._say(f"  try: {look}   rookery plot {run}   rookery runs show {run}")
+
+    @property
+    def _kind(self) -> str:
+        """Whose return it is: a replay's episodes were played by another policy."""
+        return "recorded return" if self._config.replay.run else "return"
+
+    def _score(self, metrics: TrainingMetrics) -> str:
+        """How well it plays: by its return, or, where it meets others, by its rating."""
+        league = metrics.league
+        if league is not None and league.rated_games:
+            return f"rating {league.rating:.1f} ± {1.96 * league.uncertainty:.1f} ({league.newest})"
+        if metrics.policies:
+            each = [
+                f"{name} {_shown(p.mean_return_100)} ({last_episodes(p.episodes)})"
+                for name, p in metrics.policies.items()
+            ]
+            return f"return of {', '.join(each)}"
+        episodes = f"({last_episodes(metrics.episodes)} episodes)"
+        return f"{self._kind} {_shown(metrics.mean_return_100):>7} {episodes}"
 
     def _say(self, text: str) -> None:
         say(text, self._out)
@@ -167,18 +190,12 @@ def _pace(result: dict[str, Any]) -> str:
     seconds = result["train_s"]
     if not seconds:
         return f" in {result['wall_s']:.1f} s"
-    return f" in {seconds:.1f} s of training, {result['env_steps'] / seconds:,.0f} steps/s"
+    return f" in {seconds:.1f} s of training, {result['steps_per_s']:,.0f} steps/s"
 
 
-def _score(metrics: TrainingMetrics) -> str:
-    """How well it plays: by its return, or, where it meets others, by its rating."""
-    league = metrics.league
-    if league is not None and league.rated_games:
-        return f"rating {league.rating:.1f} ± {1.96 * league.uncertainty:.1f} ({league.newest})"
-    if len(metrics.policies) > 1:
-        each = [f"{name} {_shown(p.mean_return_100)}" for name, p in metrics.policies.items()]
-        return f"return {', '.join(each)}"
-    return f"return {_shown(metrics.mean_return_100):>7}"
+def _whose(result: dict[str, Any]) -> str:
+    policy = f"of {result['policy']}, " if "policies" in result else ""
+    return f"({policy}mean of the last {last_episodes(result['episodes'])} training episodes)"
 
 
 def _shown(number: float | None) -> str:

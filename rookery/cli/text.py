@@ -35,6 +35,11 @@ def print_table(rows: Sequence[Sequence[str]]) -> None:
         print("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip())
 
 
+def last_episodes(count: int) -> int:
+    """Over how many of so many episodes a return is the mean."""
+    return min(count, 100)
+
+
 def server_shown(url: str) -> str:
     """Without the token that it may carry."""
     return url.partition("#")[0].rstrip("/")
@@ -91,8 +96,8 @@ def show_text(found: dict[str, Any]) -> str:
         f"{found['run']}  {found['environment']}  {found['algorithm']}  {_status(found)}"
         + (f" ({found['reason']})" if found["reason"] else ""),
         *([f"  waits for  {found['waits_for']}"] if found["waits_for"] else []),
-        f"  steps      {found['env_steps']:,}"
-        + (f"   return {found['mean_return_100']:.1f}" if found["mean_return_100"] else ""),
+        f"  steps      {found['env_steps']:,}{_pace(found)}",
+        *([f"  return     {_judged(found)}"] if found["mean_return_100"] is not None else []),
         f"  balance    produced {balance_['produced']:,} = trained {balance_['trained']:,}"
         f" + dropped {dropped:,}{f' ({reasons})' if reasons else ''}"
         f" + in flight {balance_['in_flight']:,}"
@@ -109,7 +114,10 @@ def show_text(found: dict[str, Any]) -> str:
     for name, policy in found["policies"].items():
         mean = policy["mean_return_100"]
         shown = "-" if mean is None else f"{mean:.2f}"
-        lines.append(f"  policy     {name}: trained {policy['trained']:,} steps, return {shown}")
+        of = f"mean of the last {last_episodes(policy['episodes'])} episodes"
+        lines.append(
+            f"  policy     {name}: trained {policy['trained']:,} steps, return {shown} ({of})"
+        )
     for seat, mean in found["seat_returns"].items():
         lines.append(f"  seat       {seat}: return {mean:.2f}")
     league = found["league"]
@@ -127,6 +135,23 @@ def show_text(found: dict[str, Any]) -> str:
     lines.append(f"  checkpoints {', '.join(found['checkpoints']) or 'none yet'}")
     lines.append(f"  directory  {found['directory']}")
     return "\n".join(lines)
+
+
+def _pace(found: dict[str, Any]) -> str:
+    """Seconds and steps a second, by the clock of the training."""
+    from rookery.control.queries import rate
+
+    if not found["train_s"]:
+        return ""
+    pace = rate(found["env_steps"], found["train_s"])
+    now = "" if found["steps_per_s"] is None else f" (now {found['steps_per_s']:,.0f})"
+    return f" in {found['train_s']:.1f} s of training, {pace:,.0f} steps/s{now}"
+
+
+def _judged(found: dict[str, Any]) -> str:
+    of = f" of {found['policy']}" if found["policy"] else ""
+    episodes = last_episodes(found["episodes"] or 0)
+    return f"{found['mean_return_100']:.1f}{of}, mean of the last {episodes} training episodes"
 
 
 def print_diagnosis(found: dict[str, Any], as_json: bool) -> int:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from rookery.messages import Command
 
 
+JUDGED_EPISODES = 20  # of a policy that a replay made
+
+
 def train(arguments: argparse.Namespace, began: float) -> int:
     return (_train_far if arguments.server else _train_here)(arguments, began)
 
@@ -144,9 +147,25 @@ def replay(arguments: argparse.Namespace, began: float) -> int:
         raise InputError(f"--from-offset {arguments.from_offset!r}: one number for each partition")
     start = tuple(map(int, parts))
     made = replay_run(home, run, arguments.into, start, arguments.passes, arguments.seed)
-    kind = home.config(home.state(made)).algorithm.kind
-    print(f"rookery: {made} trains with {kind}, which corrects for old weights", file=sys.stderr)
-    return _carry(home, made, arguments.json, began)
+    kinds = [home.config(home.state(name)).algorithm.kind for name in (made, run)]
+    switched = f" (not {kinds[1]}, as {run} did)" if kinds[0] != kinds[1] else ""
+    said = f"{made} trains with {kinds[0]}{switched}, which corrects for old weights"
+    print(f"rookery: {said}", file=sys.stderr)
+    return _carry(home, made, arguments.json, began, judge=True)
+
+
+def _new_return(home: Home, run: str) -> float | None:
+    """How well the policy plays that a replay made; None: it cannot be played here."""
+    from rookery.evaluation.episodes import evaluate_run
+    from rookery.worker.xla import prepare_xla
+
+    prepare_xla(1)
+    try:
+        found: dict[str, dict[str, float]] = evaluate_run(home, run, JUDGED_EPISODES, 0)
+    except RookeryError as error:
+        say(f"rookery: the new policy cannot be played here: {error}", sys.stderr)
+        return None
+    return found["greedy"]["mean"]
 
 
 def _carry(
@@ -156,6 +175,7 @@ def _carry(
     began: float,
     standby: Standby | None = None,
     ask: Command | None = None,
+    judge: bool = False,
 ) -> int:
     from rookery.cli.progress import Progress
     from rookery.control.carry import carry
@@ -169,6 +189,8 @@ def _carry(
         print(f"rookery: run {run} is owned by another process; asked it to go on", file=sys.stderr)
         return OK
     result = result_here(home, state, began)
+    if judge and state.status in ENDINGS:
+        result["new_return"] = _new_return(home, run)
     if as_json:
         print_json(result)
     else:

@@ -24,6 +24,7 @@ from rookery.control.queue import waits_for
 from rookery.control.run_state import RunState, WorkerState
 from rookery.errors import DamagedCheckpoint
 from rookery.learner.manifest import LearnerManifest, pending_fragments
+from rookery.learner.report import Report
 from rookery.messages import (
     EXPERIENCES,
     JOINED_FROM,
@@ -65,7 +66,7 @@ def make_detail(
         unread = _unread(bus, ledger)
     league = metrics.league if metrics is not None else None
     return RunDetail(
-        **{**row.model_dump(), "env_steps": ledger.trained},
+        **{**row.model_dump(), "env_steps": ledger.trained, **_judged(metrics)},
         notes=state.notes,
         workers=[_worker(worker, bool(row.owner), actors) for worker in state.workers.values()],
         balance=StepBalance(
@@ -90,6 +91,9 @@ def make_detail(
         damaged=ledger.damaged,
         gaps=ledger.gaps,
         damaged_checkpoints=state.damaged,
+        train_s=metrics.train_s if metrics else None,
+        episodes=metrics.episodes if metrics else None,
+        policy=_whose(config, metrics),
         policies=msgspec.to_builtins(metrics.policies) if metrics else {},
         seat_returns=metrics.seats if metrics else {},
         league=msgspec.to_builtins(league) if league is not None else None,
@@ -106,10 +110,24 @@ def config_now(state: RunState, config: RunConfig) -> dict[str, Any]:
     return found
 
 
+def _whose(config: RunConfig, metrics: TrainingMetrics | None) -> str:
+    """Whose return it is: the episodes of a replay were played by another run's policy."""
+    if config.replay.run:
+        return f"{config.replay.run}, as recorded"
+    return metrics.policy if metrics else ""
+
+
+def _judged(metrics: TrainingMetrics | None) -> dict[str, Any]:
+    """What a row has from metrics, from the same ones as all else; None: nothing is trained."""
+    if metrics is None:
+        return {"updates": 0, "mean_return_100": None}
+    return {"updates": metrics.updates, "mean_return_100": metrics.mean_return_100}
+
+
 def last_ledger(
     home: Home, state: RunState, bus: Bus | None
 ) -> tuple[LedgerSummary, str | None, TrainingMetrics | None]:
-    """The learner's last word on its ledger: its newest metrics, or its newest checkpoint.
+    """The learner's last word: its newest metrics, or what its newest checkpoint says.
 
     A life that ended without a checkpoint takes its metrics with it: what counts then is what the
     next learner will go on from.
@@ -123,9 +141,27 @@ def last_ledger(
     manifest = newest_manifest(store, LearnerManifest, state.damaged)
     if manifest is None:
         empty = LedgerSummary(trained=0, dropped={}, pending=0, position=(), seen={})
-        return empty, None, metrics
+        return empty, None, None
     summary = manifest.ledger.summary(_pending(store, manifest), manifest.position)
+    if metrics is None or (metrics.generation, metrics.updates) != tuple(manifest.version):
+        metrics = _told_then(state, manifest, summary, metrics)
     return summary, str(manifest.version), metrics
+
+
+def _told_then(
+    state: RunState,
+    manifest: LearnerManifest,
+    ledger: LedgerSummary,
+    since: TrainingMetrics | None,
+) -> TrainingMetrics:
+    """What the learner would have reported at its checkpoint; `since`: what it said later, which is
+    lost but for what does not count steps."""
+    seats = len(state.config["spec"]["seats"])
+    report = Report(state.id, manifest.windows, seats, manifest.train_s)
+    then = report.metrics(manifest.version, 0.0, ledger, since.lag_max if since else 0)
+    if since is None:
+        return then
+    return msgspec.structs.replace(then, device=since.device, league=since.league)
 
 
 def _pending(store: CheckpointStore, manifest: LearnerManifest) -> int:

@@ -87,6 +87,13 @@ class RunDetail(RunRow):
     )
     max_actors: int
     queue_position: int | None = Field(description="1 is next; null: not queued")
+    train_s: float | None = Field(
+        default=None, description="seconds of training over all its lives; null: not known"
+    )
+    episodes: int | None = Field(
+        default=None, description="so far; a return is the mean of the last 100 of them"
+    )
+    policy: str = Field(default="", description="whose return it is")
     waits_for: str = Field(
         default="", description="of a queued run: how many CPUs, and which runs have them"
     )

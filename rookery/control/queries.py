@@ -82,7 +82,9 @@ def _trained_so_far(metrics: TrainingMetrics | None) -> dict[str, Any]:
     found: dict[str, Any] = {
         "env_steps": metrics.env_steps,
         "train_s": round(metrics.train_s, 3),
-        "steps_per_s": round(metrics.steps_per_s, 1),
+        "steps_per_s": rate(metrics.env_steps, metrics.train_s),
+        "steady_steps_per_s": round(metrics.steps_per_s, 1),
+        "policy": metrics.policy,
         "mean_return_100": metrics.mean_return_100,
         "mean_length_100": metrics.mean_length_100,
         "episodes": metrics.episodes,
@@ -97,13 +99,18 @@ def _trained_so_far(metrics: TrainingMetrics | None) -> dict[str, Any]:
     return found
 
 
+def rate(env_steps: int, train_s: float) -> float:
+    """Steps a second of training, by one clock; 0 where it has not begun."""
+    return round(env_steps / train_s, 1) if train_s > 0 else 0.0
+
+
 def read_rows(home: Home) -> list[RunRow]:
     """Every run, oldest first. Opens the bus of runs that go on, and once of each that ended and
     whose log does not say how far it came."""
     rows, found_out, now_s = [], list[RunState](), time.time()
     for state in home.states().values():
         has_ended, metrics = state.status in ENDED, None
-        if state.status in ACTIVE or (has_ended and state.updates is None):
+        if state.status in ACTIVE or (has_ended and _is_untold(state)):
             metrics = read_training(home, state)
             found_out += [_as_reported(state, metrics)] if has_ended else []
         owner = owner_of(home, state)
@@ -134,6 +141,8 @@ def make_row(
     status = status_now(state, bool(owner))
     age_s = abs(now_s - training.time_s) if training is not None else 0.0  # clocks may go back
     fresh = training is not None and status == "running" and age_s < STALE_S
+    at_work = bool(owner) and state.status in ACTIVE  # else what was trained since is lost
+    training = training if at_work or _is_untold(state) else None
     return RunRow.model_construct(
         run=state.id,
         environment=str(_part(config, "environment").get("id", "")),
@@ -154,6 +163,11 @@ def make_row(
         name=state.name,
         tags=state.tags,
     )
+
+
+def _is_untold(state: RunState) -> bool:
+    """Whether the log of an older Rookery does not say how far the run came."""
+    return state.updates is None and state.checkpoint is not None
 
 
 def living_actors(state: RunState) -> int:

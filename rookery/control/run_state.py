@@ -131,7 +131,7 @@ class RunState(msgspec.Struct, frozen=True):
     workers: dict[str, WorkerState] = {}  # "actor-0" -> state
     checkpoint: str | None = None
     env_steps: int = 0
-    updates: int | None = None  # when it last ended; None: the log does not say
+    updates: int | None = None  # when it last ended or saved; None: the log does not say
     mean_return_100: float | None = None  # then
     damaged: dict[str, str] = {}  # checkpoint -> why
     commands: dict[str, Command] = {}  # waiting for an answer, by id
@@ -217,8 +217,8 @@ def apply(state: RunState | None, message: Command | Event) -> RunState | None:
             ours = message.index < JOINED_FROM  # not an actor that waits for the run as well
             begins = works and ours and state.status == "queued"
             return _replace(state, status="running") if begins else state
-        case CheckpointSaved(name=name, env_steps=env_steps):
-            return _replace(state, checkpoint=name, env_steps=env_steps)
+        case CheckpointSaved():
+            return _came_to(_replace(state, checkpoint=message.name), message)
         case CheckpointDamaged(name=name, why=why):
             return _replace(state, damaged={**state.damaged, name: why})
         case JobDone(command=command):
@@ -235,10 +235,13 @@ def apply(state: RunState | None, message: Command | Event) -> RunState | None:
     return state
 
 
-def _came_to(state: RunState, ended: RunEnded) -> RunState:
-    steps = state.env_steps if ended.env_steps is None else ended.env_steps
-    mean = ended.mean_return_100
-    return _replace(state, env_steps=steps, updates=ended.updates, mean_return_100=mean)
+def _came_to(state: RunState, said: RunEnded | CheckpointSaved) -> RunState:
+    """How far, if its learner says so; else what was last saved counts."""
+    steps = state.env_steps if said.env_steps is None else said.env_steps
+    if said.updates is None:
+        return _replace(state, env_steps=steps)
+    mean = said.mean_return_100
+    return _replace(state, env_steps=steps, updates=said.updates, mean_return_100=mean)
 
 
 def why_not(state: RunState | None, command: Command) -> str | None:

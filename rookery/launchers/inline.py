@@ -150,6 +150,7 @@ def _build_both(context: RunContext, worker: WorkerId, pulse: Pulse) -> tuple[Le
     next(actor.loop)  # joins: its credits stand before anything is trained, as when it never left
     if bookkeeper.inbox.receive(bookkeeper.transport.number):
         bookkeeper.transport.grant()
+    bookkeeper.report.begin()
     return learner, actor
 
 

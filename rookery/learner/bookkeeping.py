@@ -93,6 +93,8 @@ class Bookkeeper:
         if updated is not None:
             events = self._note_skipped(updated)
             self.report.note(updated)
+        elif self.inbox.book.outstanding:
+            self.report.begin()
         now = time.monotonic()
         begins = updated is not None and updated.number <= _ALL_TOLD
         if begins or now >= self._metrics_due:
@@ -258,7 +260,11 @@ class Bookkeeper:
         self._saved_at.append((self.inbox.bytes_read, self.inbox.position))
         self._forget(kept)
         return CheckpointSaved(
-            run=self.report.run, name=checkpoint.name, env_steps=self.inbox.ledger.trained
+            run=self.report.run,
+            name=checkpoint.name,
+            env_steps=self.inbox.ledger.trained,
+            updates=self.transport.number,
+            mean_return_100=self.report.mean_return,
         )
 
     def _forget(self, kept: Sequence[LearnerManifest | None]) -> None:

@@ -67,6 +67,8 @@ class WorkerExited(_Event, frozen=True, kw_only=True, tag="worker_exited"):
 class CheckpointSaved(_Event, frozen=True, kw_only=True, tag="checkpoint_saved"):
     name: str
     env_steps: int
+    updates: int | None = None  # None in older messages
+    mean_return_100: float | None = None
 
 
 class MatchPlayed(_Event, frozen=True, kw_only=True, tag="match_played"):

@@ -38,6 +38,9 @@ def test_train_tells_what_it_did_as_one_json_object(trained: dict[str, Any]) -> 
     for key in ("wall_s", "train_s", "steps_per_s", "mean_return_100"):
         assert isinstance(trained[key], float) and trained[key] > 0, key
     assert trained["train_s"] < trained["wall_s"]
+    by_one_clock = trained["env_steps"] / trained["train_s"]
+    assert trained["steps_per_s"] == pytest.approx(by_one_clock, rel=0.01)
+    assert trained["policy"] == "main" and trained["episodes"] > 0
 
 
 def test_piped_progress_is_plain_lines(trained: dict[str, Any]) -> None:
@@ -156,6 +159,9 @@ def test_runs_show_accounts_for_every_step(shared_cli: Cli, trained: dict[str, A
         assert worker["restarts"] == 0 and worker["last_error"] is None
     text = shared_cli("runs", "show", trained["run"]).stdout
     assert f"trained {balance['trained']:,}" in text
+    assert shown["train_s"] == pytest.approx(trained["train_s"], abs=0.001)
+    assert f"in {shown['train_s']:.1f} s of training, {trained['steps_per_s']:,.0f} steps/s" in text
+    assert "of main, mean of the last 100 training episodes" in text
 
 
 def test_a_run_is_found_by_prefix_and_as_last(shared_cli: Cli, trained: dict[str, Any]) -> None:

@@ -60,7 +60,8 @@ def test_a_run_in_a_queue_says_for_what_it_waits(shared_cli: Cli, queued: str) -
     assert "waits for  a server" in shared_cli("runs", "show", queued).stdout
 
 
-def test_resuming_a_run_in_a_servers_queue_leaves_it_there(shared_cli: Cli, queued: str) -> None:
+def test_resuming_a_run_in_a_servers_queue_leaves_it_there(shared_cli: Cli) -> None:
+    queued = shared_cli("submit", *CARTPOLE, "--steps", 1500, "--json").json["run"]
     lock = take_lock(shared_cli.home.path / SERVER)  # a server that has not looked up yet
     assert lock is not None
     with lock:

@@ -7,7 +7,15 @@ import io
 from rookery.cli.progress import Progress
 from rookery.config.reading import build
 from rookery.control.run_state import RunState, apply
-from rookery.messages import CreateRun, Event, WorkerExited, WorkerFailed, WorkerStarting
+from rookery.messages import (
+    CreateRun,
+    Event,
+    PolicyMetrics,
+    WorkerExited,
+    WorkerFailed,
+    WorkerStarting,
+)
+from tests.server.test_run_rows import training
 
 CONFIG = build({"environment": {"id": "CartPole-v1"}})
 ERROR = "environment mine:Env raised ValueError in step: the board fell over"
@@ -60,3 +68,19 @@ def test_errors_of_an_earlier_life_of_the_run_are_old_news() -> None:
     out = io.StringIO()
     before = after(NEW, *death(1))
     assert told(Progress("r", out, CONFIG, before), out, before) == []
+
+
+def test_steps_seconds_and_steps_a_second_are_of_one_clock() -> None:
+    said = training(env_steps=6000, train_s=3.0, recent_steps_per_s=500.0, episodes=7)
+    line = Progress("r", io.StringIO(), CONFIG).line(NEW, said)
+    assert "3.0 s        6,000 steps      2,000 steps/s (now 500)" in line
+    assert "return    21.5 (7 episodes)" in line
+
+
+def test_a_return_says_whose_it_is() -> None:
+    window = {"trained": 1, "mean_return_100": 0.5, "values": {}}
+    policies = {name: PolicyMetrics(episodes=n, **window) for name, n in (("a", 300), ("b", 7))}
+    line = Progress("r", io.StringIO(), CONFIG).line(NEW, training(policies=policies))
+    assert "return of a 0.5 (100), b 0.5 (7)" in line
+    recorded = build({"environment": {"id": "CartPole-v1"}, "replay": {"run": "old"}})
+    assert "recorded return    21.5" in Progress("r", io.StringIO(), recorded).line(NEW, training())

@@ -14,10 +14,11 @@ from rookery.control.find import AmbiguousRun, find_run
 from rookery.control.home import Home
 from rookery.control.queries import make_row, read_rows, status_now, train_result
 from rookery.control.run_log import RunLog
-from rookery.control.run_state import RUNNING, STOPPED, RunState
+from rookery.control.run_state import RUNNING, STOPPED, RunState, apply
 from rookery.envs.registry import describe
 from rookery.errors import UnknownName
 from rookery.messages import (
+    CheckpointSaved,
     CommandAccepted,
     CreateRun,
     RunOwned,
@@ -139,3 +140,18 @@ def test_a_speed_from_before_a_jump_is_not_taken_for_the_present_one(jump_s: flo
     said = training(time_s=1e9, recent_steps_per_s=100.0)
     assert make_row(STATE, "terminal", said, 1e9 + 1).steps_per_s == 100.0
     assert make_row(STATE, "terminal", said, 1e9 + jump_s).steps_per_s is None
+
+
+# --- an owner that died --------------------------------------------------------------------------
+
+
+def test_what_was_trained_since_the_last_checkpoint_does_not_count_when_nobody_trains_on() -> None:
+    saved = CheckpointSaved(run="r", name="1.2", env_steps=600, updates=2, mean_return_100=9.0)
+    state = apply(STATE, saved)
+    assert state is not None
+    figures = {
+        owner: (row.env_steps, row.updates, row.mean_return_100)
+        for owner in ("terminal", "")
+        for row in [make_row(state, owner, training(), time.time())]
+    }
+    assert figures == {"terminal": (1000, 3, 21.5), "": (600, 2, 9.0)}

@@ -119,6 +119,26 @@ def test_a_run_on_kafka_is_replayed_to_the_end_of_its_log(kafka_cli: Cli) -> Non
     assert "exists already" in kafka_cli.refused("replay", "again", "--into", "again")
 
 
+def test_an_interrupted_run_is_told_as_saved_and_its_replay_says_whose_return_is_whose(
+    cli: Cli,
+) -> None:
+    small = ("--set", "actors.rollout_steps=16", "--envs-per-actor", 8, "--steps", 10**8)
+    running = cli.start("train", "CartPole-v1", *small, "--set", "checkpoint.interval_s=1000")
+    running.wait_until(lambda: running.env_steps > 1000, "1000 trained steps")
+    running.kill()
+    (row,) = cli("runs", "list", "--json").json["runs"]
+    shown = cli("runs", "show", running.run, "--json").json
+    assert row["status"] == "interrupted" and shown["balance"]["exact"]
+    for found in (row, shown):  # nothing was saved: all of it is played and trained again
+        assert (found["env_steps"], found["updates"], found["mean_return_100"]) == (0, 0, None)
+
+    done = cli("replay", running.run, "--into", "again")
+    said = f"again trains with impala (not ppo, as {running.run} did), which corrects"
+    assert said in done.stderr
+    assert "recorded return" in done.stdout and "the new policy: a return of" in done.stdout
+    assert f"of {running.run}, as recorded" in cli("runs", "show", "again").stdout
+
+
 def test_the_embedded_bus_says_that_it_keeps_no_recording(cli: Cli) -> None:
     run = cli("train", "CartPole-v1", "--launcher", "inline", "--steps", 3000, "--json").json["run"]
     bus = cli.home.open_run_bus(run, cli.home.config(cli.home.state(run)))
