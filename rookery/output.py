@@ -38,6 +38,15 @@ def say_aloud(text: str) -> None:
     print(text, file=_ours.get("stderr", sys.stderr), flush=True)
 
 
+def own_place(stream: TextIO) -> TextIO:
+    """Where a stream writes to now, whatever others do to this process's descriptors later."""
+    try:
+        number = stream.fileno()
+    except (OSError, ValueError):  # a text in memory has none
+        return stream
+    return os.fdopen(os.dup(number), "w", encoding="utf-8")
+
+
 @contextmanager
 def printing_to(path: Path) -> Iterator[None]:
     """Whatever is written to standard output and error meanwhile goes to the end of a file."""

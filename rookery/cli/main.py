@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from rookery.cli import exits
 from rookery.cli.parser import Verb, all_commands
 from rookery.cli.suggest import unknown_option
-from rookery.cli.text import say
+from rookery.cli.text import as_typed, say
 from rookery.errors import (
     DamagedCheckpoint,
     EnvironmentFailed,
@@ -42,7 +42,7 @@ def run(argv: Sequence[str], began: float) -> int:
         verb: Verb = arguments.verb
         return verb(arguments, began)
     except (InputError, DamagedCheckpoint) as error:
-        say(f"rookery: {error}", sys.stderr)
+        say(f"rookery: {as_typed(str(error))}", sys.stderr)
         return exits.BAD_INPUT
     except RookeryError as error:
         say(f"rookery: {error}", sys.stderr)

@@ -27,13 +27,17 @@ examples:
   rookery train LunarLander-v3 --actors 2 --envs-per-actor 64 --steps 2_000_000 --seed 1
   rookery train FrozenLake-v1 --env.is_slippery=false
   rookery train --config examples/pendulum.yaml --set algorithm.learning_rate=3e-4
-  rookery resume last            rookery eval last --episodes 100
+  rookery resume last
+  rookery eval last --episodes 100
   rookery plot last --out curve.png
   rookery match pgx:connect_four last script:random --games 200
-  rookery ladder last --payoff   rookery seats last player_1=script:random
+  rookery ladder last --payoff
+  rookery seats last player_1=script:random
   rookery bus tail metrics.training --follow
-  rookery serve                  rookery submit CartPole-v1 --until-return 475
-  rookery pause last             rookery set last learning_rate=1e-4 --reason "it diverges"
+  rookery serve
+  rookery submit CartPole-v1 --until-return 475
+  rookery pause last
+  rookery set last learning_rate=1e-4 --reason "it diverges"
 
 RUN is an id, a unique prefix of one, or `last`. Runs live under ./runs or $ROOKERY_HOME, or, with
 --server URL or $ROOKERY_SERVER, at a server.

@@ -12,9 +12,10 @@ from rookery.control.queries import rate
 from rookery.control.run_state import RunState
 from rookery.foreign import clean
 from rookery.messages import TrainingMetrics
+from rookery.output import own_place
 
 PIPED_INTERVAL_S = 5.0
-QUIET_S = 3.0  # at the start, before there is anything to report
+OLD_S = 2.0  # after which figures are told with their age
 MOST_LINES = 12  # of a traceback
 
 
@@ -30,7 +31,11 @@ class Progress:
         self._told = {name: (worker.error_of, "", 0) for name, worker in workers}
         # of each worker: the newest life whose death was told, of what it died, how often
         self._live: Any = None
-        self._began = time.monotonic()
+        self._place = out
+        self._began = self._heard = time.monotonic()
+        self._state: RunState | None = None
+        self._metrics: TrainingMetrics | None = None
+        self._trouble: str | None = None
         self._due = 0.0
         self._interval = 1.0
         self._last_line = self._device = ""
@@ -45,29 +50,38 @@ class Progress:
             from rich.console import Console
             from rich.live import Live
 
-            # Foreign text is no markup. It draws when it is told to: meanwhile others may print.
-            console = Console(file=self._out, markup=False, highlight=False, emoji=False)
-            self._live = Live(console=console, auto_refresh=False, transient=True)
+            # Foreign text is no markup. It is drawn at its own place, which no one else prints to,
+            # also while whoever calls us is busy: its clock goes on.
+            self._place = own_place(self._out)
+            console = Console(file=self._place, markup=False, highlight=False, emoji=False)
+            self._live = Live(
+                console=console, refresh_per_second=8, transient=True, get_renderable=self._now
+            )
             self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
+            if self._place is not self._out:
+                self._place.close()
 
     def __call__(
         self, state: RunState, metrics: TrainingMetrics | None, trouble: str | None = None
     ) -> None:
         self._tell_device(metrics)
         self._tell_deaths(state)
-        line = f"waiting: {trouble}" if trouble else self.line(state, metrics)
-        if self._live is not None:
-            self._live.update(clean(line), refresh=True)
-            return
         now = time.monotonic()
-        waits = metrics is None and trouble is None and now - self._began < QUIET_S
-        if waits or now < self._due:
+        if metrics is not self._metrics:
+            self._heard = now
+            if self._metrics is None:
+                self._due, self._interval = 0.0, 1.0  # the first figures are told at once
+        self._state, self._metrics, self._trouble = state, metrics, trouble
+        if self._live is not None or now < self._due:
             return
+        if metrics is None and trouble is None and now - self._began < OLD_S:
+            return
+        line = self._now()
         if line != self._last_line:
             self._due = now + self._interval
             self._interval = min(PIPED_INTERVAL_S, self._interval * 1.5)
@@ -104,11 +118,27 @@ class Progress:
         """A line above the one that is drawn."""
         self._say(text) if self._live is None else self._live.console.print(clean(text))
 
+    def _now(self) -> str:
+        """The newest line; one that is old says so, so that it is seen to move."""
+        if self._trouble:
+            return clean(f"waiting: {self._trouble}")
+        if self._state is None:
+            return self._starting(0)
+        line = self.line(self._state, self._metrics)
+        silent_s = time.monotonic() - self._heard
+        if self._metrics is not None and silent_s >= OLD_S:
+            line += f"  ({silent_s:.0f} s ago)"
+        return clean(line)
+
+    def _starting(self, alive: int) -> str:
+        waited = time.monotonic() - self._began
+        actors = "1 actor" if alive == 1 else f"{alive} actors"
+        return f"{waited:5.1f} s  starting: {actors} alive, waiting for the first update"
+
     def line(self, state: RunState, metrics: TrainingMetrics | None) -> str:
         alive = sum(w.running for w in state.workers.values() if w.kind != "learner")
         if metrics is None:
-            waited = time.monotonic() - self._began
-            return f"{waited:5.1f} s  starting: {alive} actors alive, waiting for the first update"
+            return self._starting(alive)
         length = "-" if metrics.mean_length_100 is None else f"{metrics.mean_length_100:.0f}"
         return (
             f"{metrics.train_s:7.1f} s  {metrics.env_steps:>11,} steps  "
@@ -151,10 +181,11 @@ class Progress:
             self._say(f"  try: rookery resume {result['run']}{more}")
         else:
             run, environment = result["run"], self._config.environment.id
-            look = f"rookery eval {run}"
+            look = [f"rookery eval {run}"]
             if "league" in result:
-                look = f"rookery match {environment} {run} script:random   rookery ladder {run}"
-            self._say(f"  try: {look}   rookery plot {run}   rookery runs show {run}")
+                look = [f"rookery match {environment} {run} script:random", f"rookery ladder {run}"]
+            look += [f"rookery plot {run}", f"rookery runs show {run}"]
+            self._say("  try: " + "\n       ".join(look))
 
     @property
     def _kind(self) -> str:

@@ -17,12 +17,13 @@ def unknown_option(arguments: argparse.Namespace, typed: str, argv: Sequence[str
     if not equals:
         value = _next_word(typed, argv)
     own = sorted(o for o in parser._option_string_actions if o.startswith("--") and o != "--help")
-    near = _by_meaning(name, own, value or "VALUE", arguments.name == "set")
+    value = value or ("gpu" if bare(name) in ("gpu", "cuda") else "VALUE")
+    near = _by_meaning(name, own, value, arguments.name == "set")
     word = name.lstrip("-")  # of two letters any option has one
     letters = nearest_names(word, [option[2:] for option in own], 1) if len(word) > 2 else ()
     near = near or "".join(f"--{option}" for option in letters)
-    hint = f"; did you mean {near}?" if near else ";"
-    return InputError(f"unknown option {typed!r} of `{parser.prog}`{hint} See `{parser.prog} -h`.")
+    hint = f"did you mean {near}? See" if near else "see"
+    return InputError(f"unknown option {typed!r} of `{parser.prog}`; {hint} `{parser.prog} -h`.")
 
 
 def _next_word(typed: str, argv: Sequence[str]) -> str:

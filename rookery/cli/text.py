@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
 def say(text: str, out: TextIO | None = None) -> None:
     """Print for a person; whatever others wrote in it steers no terminal."""
     print(clean(text), file=out, flush=True)
+
+
+def as_typed(text: str) -> str:
+    """A bound that a message suggests to every door, as it is typed at this one."""
+    return re.sub(
+        r"\brun (\S+) (.*), like steps=(\d+)", r"run \1 \2: rookery resume \1 --steps \3", text
+    )
 
 
 def print_json(data: Any) -> int:

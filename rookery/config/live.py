@@ -25,7 +25,7 @@ def effective(config: RunConfig, values: Mapping[str, float]) -> RunConfig:
     known = live_values(config)
     for key in values:
         if key not in known:
-            hint = "cannot change while a run goes on; see `live` in `rookery algorithms`"
+            hint = "Only what `rookery algorithms` calls live changes while a run goes on."
             raise UnknownName("live hyperparameter", key, known, hint)
     merged: dict[str, Any] = copy.deepcopy(config.model_dump(mode="json"))
     general, own = _split(values)

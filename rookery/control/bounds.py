@@ -65,10 +65,14 @@ def why_not_further(state: RunState, command: Command) -> str | None:
     if asked.get("steps", steps + 1) <= steps:
         more = f"name more in all, like steps={twice(steps)}"
         return f"run {run} has trained {steps:,} steps already: {more}"
-    now, mean = stop_now(state), state.mean_return_100
-    if over == "minutes" and asked.get("minutes", math.inf) <= (now.get("minutes") or 0):
-        return f"run {run} has trained {now['minutes']:g} minutes already: name more in all"
-    if over == "until_return" and mean is not None and asked.get("until_return", math.inf) <= mean:
+    if over is None and state.status != "stopped":
+        return None  # what it came to when it last ended says nothing of now
+    mean, minutes = state.mean_return_100, (state.train_s or 0) / 60
+    if over == "minutes":
+        minutes = max(minutes, stop_now(state).get("minutes") or 0)
+    if asked.get("minutes", math.inf) <= minutes:
+        return f"run {run} has trained {minutes:.3g} minutes already: name more in all"
+    if mean is not None and asked.get("until_return", math.inf) <= mean:
         return f"run {run} has a mean return of {mean:.1f} already: name a higher one"
     return None
 

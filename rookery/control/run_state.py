@@ -133,6 +133,7 @@ class RunState(msgspec.Struct, frozen=True):
     env_steps: int = 0
     updates: int | None = None  # when it last ended or saved; None: the log does not say
     mean_return_100: float | None = None  # then
+    train_s: float | None = None  # then
     damaged: dict[str, str] = {}  # checkpoint -> why
     commands: dict[str, Command] = {}  # waiting for an answer, by id
     answered: Answered = Answered()
@@ -240,8 +241,13 @@ def _came_to(state: RunState, said: RunEnded | CheckpointSaved) -> RunState:
     steps = state.env_steps if said.env_steps is None else said.env_steps
     if said.updates is None:
         return _replace(state, env_steps=steps)
-    mean = said.mean_return_100
-    return _replace(state, env_steps=steps, updates=said.updates, mean_return_100=mean)
+    return _replace(
+        state,
+        env_steps=steps,
+        updates=said.updates,
+        mean_return_100=said.mean_return_100,
+        train_s=said.train_s,
+    )
 
 
 def why_not(state: RunState | None, command: Command) -> str | None:

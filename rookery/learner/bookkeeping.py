@@ -211,6 +211,7 @@ class Bookkeeper:
             env_steps=steps,
             updates=self.transport.number,
             mean_return_100=self.report.mean_return,
+            train_s=self.report.train_s,
         )
 
     def checkpoint_is_due(self) -> bool:
@@ -265,6 +266,7 @@ class Bookkeeper:
             env_steps=self.inbox.ledger.trained,
             updates=self.transport.number,
             mean_return_100=self.report.mean_return,
+            train_s=self.report.train_s,
         )
 
     def _forget(self, kept: Sequence[LearnerManifest | None]) -> None:

@@ -69,6 +69,7 @@ class CheckpointSaved(_Event, frozen=True, kw_only=True, tag="checkpoint_saved")
     env_steps: int
     updates: int | None = None  # None in older messages
     mean_return_100: float | None = None
+    train_s: float | None = None
 
 
 class MatchPlayed(_Event, frozen=True, kw_only=True, tag="match_played"):
@@ -134,6 +135,7 @@ class RunEnded(_Event, frozen=True, kw_only=True, tag="run_ended"):
     env_steps: int | None = None
     updates: int | None = None
     mean_return_100: float | None = None
+    train_s: float | None = None
 
 
 Event = (

@@ -69,6 +69,18 @@ def test_train_exits_with_3_when_a_limit_comes_first(cli: Cli) -> None:
     assert cli("train", "CartPole-v1", *INLINE, *minutes, expect=3).json["status"] == "limited"
 
 
+def test_the_hints_of_a_run_that_reached_its_limit_can_be_typed(cli: Cli) -> None:
+    options = ("--until-return", 500, "--steps", 512)
+    said = cli("train", "CartPole-v1", *INLINE, *options, expect=3).stdout
+    (hint,) = [line.partition("try: ")[2] for line in said.splitlines() if "try: " in line]
+    refusal = cli.refused("resume", "last")
+    assert refusal.endswith(f": {hint}")
+    assert cli.refused("resume", "last", "--steps", 100).endswith(f": {hint}")
+    accepted = cli(*hint.split()[1:], "--dry-run").stdout
+    assert "would be accepted" in accepted and "up to" in accepted
+    assert "mean return" in cli.refused("resume", "last", "--until-return", 1)
+
+
 def test_ctrl_c_exits_with_130_after_a_checkpoint_and_resume_goes_on(cli: Cli) -> None:
     running = cli.start("train", "CartPole-v1", *SMALL, *ENDLESS, "--json")
     running.wait_until(lambda: running.env_steps > 1000, "training")

@@ -1,10 +1,15 @@
-"""The lines that tell how a run goes on."""
+"""The lines that tell how a run goes on, and that they are seen to move."""
 
 from __future__ import annotations
 
 import io
+import re
+from typing import Any
 
-from rookery.cli.progress import Progress
+import pytest
+
+from rookery.cli import progress as module
+from rookery.cli.progress import OLD_S, Progress
 from rookery.config.reading import build
 from rookery.control.run_state import RunState, apply
 from rookery.messages import (
@@ -15,6 +20,8 @@ from rookery.messages import (
     WorkerFailed,
     WorkerStarting,
 )
+from tests.conftest import wait_until
+from tests.docs.terminal import ESCAPES
 from tests.server.test_run_rows import training
 
 CONFIG = build({"environment": {"id": "CartPole-v1"}})
@@ -84,3 +91,54 @@ def test_a_return_says_whose_it_is() -> None:
     assert "return of a 0.5 (100), b 0.5 (7)" in line
     recorded = build({"environment": {"id": "CartPole-v1"}, "replay": {"run": "old"}})
     assert "recorded return    21.5" in Progress("r", io.StringIO(), recorded).line(NEW, training())
+
+
+STATE = RunState("r", {}, 0.0, status="running")
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+    def clocks(self) -> set[str]:
+        return set(re.findall(r"[\d.]+ s  starting: 0 actors", ESCAPES.sub("", self.getvalue())))
+
+
+def test_its_clock_goes_on_while_a_process_is_busy_with_its_first_update(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    screen = Screen()
+    with Progress("r", screen, CONFIG) as progress:
+        progress(STATE, None)  # once: an inline launcher compiles from here on
+        wait_until(lambda: len(screen.clocks()) > 2, "a clock that moves", 10)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [100.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_where_it_is_piped_a_long_start_is_told(clock: list[float]) -> None:
+    out = io.StringIO()
+    progress = Progress("r", out, CONFIG)
+    progress(STATE, None)
+    assert out.getvalue() == "", "a short one is not worth a line"
+    for _ in range(30):
+        clock[0] += 1
+        progress(STATE, None)
+    assert 5 < len(out.getvalue().splitlines()) < 15
+
+
+def test_figures_that_are_old_say_so(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.StringIO()
+    progress = Progress("r", out, CONFIG)
+    monkeypatch.setattr(progress, "line", lambda state, metrics: "figures")
+    monkeypatch.setattr(progress, "_tell_device", lambda metrics: None)
+    metrics: Any = object()
+    progress(STATE, metrics)
+    clock[0] += OLD_S + 3
+    progress(STATE, metrics)
+    assert out.getvalue().splitlines() == ["figures", "figures  (5 s ago)"]

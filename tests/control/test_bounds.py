@@ -73,6 +73,19 @@ def test_a_bound_that_lies_behind_is_refused() -> None:
     assert refused(solved, until_return=490.0) is None
 
 
+@pytest.mark.parametrize("status", ["finished", "limited", "solved", "stopped"])
+def test_a_bound_that_lies_behind_is_refused_whatever_ended_the_run(status: str) -> None:
+    state = state_of(status, mean_return_100=480.0, train_s=90.0)
+    assert "480.0 already" in (refused(state, until_return=475.0) or "")
+    assert "1.5 minutes already" in (refused(state, minutes=1.5) or "")
+    assert refused(state, until_return=490.0, minutes=6.0) is None
+
+
+def test_what_a_run_came_to_before_says_nothing_while_it_runs() -> None:
+    state = state_of("running", mean_return_100=480.0, train_s=90.0)
+    assert refused(state, until_return=475.0) is None and refused(state, minutes=1.0) is None
+
+
 @pytest.mark.parametrize(("steps", "more"), [(0, 1000), (1000, 2000), (123_456, 250_000)])
 def test_what_is_suggested_is_a_round_number_beyond(steps: int, more: int) -> None:
     assert twice(steps) == more
