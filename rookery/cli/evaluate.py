@@ -7,6 +7,7 @@ import argparse
 from rookery.cli.config import environment_options
 from rookery.cli.exits import OK
 from rookery.cli.options import client_of
+from rookery.cli.progress import waiting
 from rookery.cli.text import print_evaluation, print_json, say
 
 JOB_S = 24 * 3600.0  # for the result of an evaluation
@@ -14,22 +15,24 @@ JOB_S = 24 * 3600.0  # for the result of an evaluation
 
 def evaluate(arguments: argparse.Namespace, began: float) -> int:
     run = client_of(arguments).run(arguments.run)
-    result = run.evaluate(arguments.episodes, arguments.seed, arguments.player, wait_s=JOB_S)
+    with waiting(f"{run.id} plays {arguments.episodes:,} episodes, greedy and sampled"):
+        result = run.evaluate(arguments.episodes, arguments.seed, arguments.player, wait_s=JOB_S)
     return print_evaluation(result, run.id, arguments.player, arguments.json)
 
 
 def match(arguments: argparse.Namespace, began: float) -> int:
     from rookery.evaluation.match import match_text
 
-    result = client_of(arguments).match(
-        arguments.environment,
-        arguments.a,
-        arguments.b,
-        arguments.games,
-        arguments.seed,
-        arguments.sampled,
-        environment_options(arguments),
-    )
+    with waiting(f"{arguments.a} and {arguments.b} play {arguments.games:,} games"):
+        result = client_of(arguments).match(
+            arguments.environment,
+            arguments.a,
+            arguments.b,
+            arguments.games,
+            arguments.seed,
+            arguments.sampled,
+            environment_options(arguments),
+        )
     if arguments.json:
         return print_json(result)
     say(match_text(result))

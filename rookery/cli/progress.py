@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TextIO
 
 from rookery.cli.text import last_episodes, say
@@ -32,13 +35,13 @@ class Progress:
         # of each worker: the newest life whose death was told, of what it died, how often
         self._live: Any = None
         self._place = out
-        self._began = self._heard = time.monotonic()
+        self._began = self._changed = time.monotonic()
         self._state: RunState | None = None
         self._metrics: TrainingMetrics | None = None
         self._trouble: str | None = None
         self._due = 0.0
         self._interval = 1.0
-        self._last_line = self._device = ""
+        self._last_line = self._figures = self._device = ""
 
     def __enter__(self) -> Progress:
         self._say(
@@ -72,14 +75,12 @@ class Progress:
         self._tell_device(metrics)
         self._tell_deaths(state)
         now = time.monotonic()
-        if metrics is not self._metrics:
-            self._heard = now
-            if self._metrics is None:
-                self._due, self._interval = 0.0, 1.0  # the first figures are told at once
+        if self._is_starting(self._metrics) and not self._is_starting(metrics):
+            self._due, self._interval = 0.0, 1.0  # the first figures are told at once
         self._state, self._metrics, self._trouble = state, metrics, trouble
         if self._live is not None or now < self._due:
             return
-        if metrics is None and trouble is None and now - self._began < OLD_S:
+        if self._is_starting(metrics) and trouble is None and now - self._began < OLD_S:
             return
         line = self._now()
         if line != self._last_line:
@@ -124,11 +125,15 @@ class Progress:
             return clean(f"waiting: {self._trouble}")
         if self._state is None:
             return self._starting(0)
-        line = self.line(self._state, self._metrics)
-        silent_s = time.monotonic() - self._heard
-        if self._metrics is not None and silent_s >= OLD_S:
-            line += f"  ({silent_s:.0f} s ago)"
-        return clean(line)
+        line, now = self.line(self._state, self._metrics), time.monotonic()
+        if line != self._figures:
+            self._figures, self._changed = line, now
+        old_s = now - self._changed
+        return clean(f"{line}  ({old_s:.0f} s ago)" if old_s >= OLD_S else line)
+
+    @staticmethod
+    def _is_starting(metrics: TrainingMetrics | None) -> bool:
+        return metrics is None or not metrics.updates
 
     def _starting(self, alive: int) -> str:
         waited = time.monotonic() - self._began
@@ -137,7 +142,7 @@ class Progress:
 
     def line(self, state: RunState, metrics: TrainingMetrics | None) -> str:
         alive = sum(w.running for w in state.workers.values() if w.kind != "learner")
-        if metrics is None:
+        if metrics is None or self._is_starting(metrics):
             return self._starting(alive)
         length = "-" if metrics.mean_length_100 is None else f"{metrics.mean_length_100:.0f}"
         return (
@@ -214,6 +219,23 @@ def _excerpt(traceback: str) -> list[str]:
     """Its first frame, which is the user's, and its end."""
     lines = traceback.rstrip().splitlines()
     return lines if len(lines) <= MOST_LINES else [*lines[:3], "  ...", *lines[-5:]]
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """A clock on a terminal while something takes its time; nothing where stderr is piped."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    began = time.monotonic()
+    with Live(
+        console=Console(stderr=True),
+        refresh_per_second=4,
+        transient=True,
+        get_renderable=lambda: f"{time.monotonic() - began:5.0f} s  {clean(what)}",
+    ):
+        yield
 
 
 def _pace(result: dict[str, Any]) -> str:

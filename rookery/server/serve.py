@@ -78,6 +78,11 @@ def mcp_main(arguments: argparse.Namespace) -> int:
 
     lock = take_lock(home.path / LOCK)
     carries = lock is not None
+    if sys.stdin.isatty():  # somebody typed it, where an assistant's program should be
+        print(
+            "rookery: an assistant talks MCP to this on standard input; Ctrl-C ends it",
+            file=sys.stderr,
+        )
     with lock or contextlib.nullcontext(), control_plane(home, settings, carries) as plane:
         asyncio.run(serve_stdio(plane, arguments.scope))
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -132,13 +133,19 @@ def test_where_it_is_piped_a_long_start_is_told(clock: list[float]) -> None:
     assert 5 < len(out.getvalue().splitlines()) < 15
 
 
+def test_a_learner_that_has_not_updated_yet_is_starting() -> None:
+    progress = Progress("r", io.StringIO(), CONFIG)
+    metrics: Any = SimpleNamespace(updates=0)
+    assert "waiting for the first update" in progress.line(STATE, metrics)
+
+
 def test_figures_that_are_old_say_so(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     out = io.StringIO()
     progress = Progress("r", out, CONFIG)
     monkeypatch.setattr(progress, "line", lambda state, metrics: "figures")
     monkeypatch.setattr(progress, "_tell_device", lambda metrics: None)
-    metrics: Any = object()
+    metrics: Any = SimpleNamespace(updates=1)
     progress(STATE, metrics)
     clock[0] += OLD_S + 3
-    progress(STATE, metrics)
+    progress(STATE, SimpleNamespace(updates=1))  # type: ignore[arg-type] said again, as it was
     assert out.getvalue().splitlines() == ["figures", "figures  (5 s ago)"]

@@ -57,6 +57,7 @@ class Terminal:
         self._silence_s, self._silent_after = 0.0, ""
         self._raw = ""
         self._lines: list[str] = []
+        self.idle = False  # it has nothing to do: silence is as it should be
 
     def __enter__(self) -> Terminal:
         return self
@@ -129,7 +130,7 @@ class Terminal:
 
     def _note_silence(self) -> None:
         now = time.monotonic()
-        if now - self._moved > self._silence_s:
+        if now - self._moved > self._silence_s and not self.idle:
             self._silence_s = now - self._moved
             self._silent_after = self._lines[-1] if self._lines else ""
         self._moved = now
