@@ -7,18 +7,11 @@ import re
 import subprocess
 import sys
 
-from tests.conftest import ROOT, Cli
+from tests.conftest import Cli
+from tests.docs.pages import blocks, commands, fences, text_of
 
-TEXT = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
-
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", TEXT, re.S | re.M)
-
-
-def commands(block: str) -> list[str]:
-    """The curl lines of a block, each with its continuations."""
-    return [line for line in block.replace("\\\n", " ").splitlines() if line.strip()]
+PAGE = "docs/api.md"
+TEXT = text_of(PAGE)
 
 
 def test_the_examples_run(cli: Cli) -> None:
@@ -32,7 +25,7 @@ def test_the_examples_run(cli: Cli) -> None:
         assert done.returncode == 0, done
         return done.stdout
 
-    looked, changed = ([commands(block) for block in blocks("sh")])[:2]
+    looked, changed = ([commands(fence) for fence in fences(PAGE, "sh")])[:2]
     for line in looked:
         assert "title" not in json.loads(run("sh", "-c", line)), line
     outcomes = [json.loads(run("sh", "-c", line))["outcome"] for line in changed]
@@ -41,7 +34,7 @@ def test_the_examples_run(cli: Cli) -> None:
     assert again["run"] == server.api("GET", "/runs")["runs"][-1]["run"], "the key made no second"
     assert len(server.api("GET", "/runs")["runs"]) == 1
 
-    stream, watch, client = blocks("python")
+    stream, watch, client = blocks(PAGE, "python")
     assert "create_run" not in run(sys.executable, "-c", stream)
     said = run(sys.executable, "-c", client)
     assert "exact=True" in said

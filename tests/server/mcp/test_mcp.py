@@ -65,11 +65,12 @@ from rookery.server.security.guard import Guard
 from rookery.server.security.limits import RateLimits
 from rookery.server.security.tickets import Tickets
 from rookery.spaces import spec_to_json
+from tests.docs.pages import blocks, commands, fences, text_of
 
 pytestmark = pytest.mark.anyio
 
 ROOT = Path(__file__).resolve().parents[3]
-DOCS = ROOT / "docs" / "mcp.md"
+PAGE = "docs/mcp.md"
 RUN = "cartpole-aaaaa"
 ADMIN = Token("00000001", "admin", "ann")
 OPERATOR = Token("00000002", "operate", "olaf")
@@ -935,19 +936,14 @@ def test_standard_output_carries_the_protocol_alone(world: World) -> None:
 # --- the examples in the docs --------------------------------------------------------------------
 
 
-def blocks(language: str) -> list[str]:
-    """The examples of docs/mcp.md in one language."""
-    return re.findall(rf"^```{language}\n(.*?)^```", DOCS.read_text(), re.DOTALL | re.MULTILINE)
-
-
 def test_the_docs_name_every_tool() -> None:
-    table = DOCS.read_text().split("## Tools")[1].split("There is one tool")[0]
+    table = text_of(PAGE).split("## Tools")[1].split("There is one tool")[0]
     named = set(re.findall(r"`([a-z_]+)`", table)) - {"wait_s", "operate", "admin"}
     assert named == TOOLS.keys()
 
 
 async def test_the_docs_file_for_an_assistant_starts_a_server(world: World) -> None:
-    entry = json.loads(blocks("json")[0])["mcpServers"]["rookery"]
+    entry = json.loads(blocks(PAGE, "json")[0])["mcpServers"]["rookery"]
     assert entry["command"] == "rookery" and "ROOKERY_HOME" in entry["env"]
     child = StdioServerParameters(
         command=sys.executable,
@@ -961,7 +957,7 @@ async def test_the_docs_file_for_an_assistant_starts_a_server(world: World) -> N
 
 async def test_the_docs_ways_to_a_server_work(cli: Any, tmp_path: Path) -> None:
     """A real `rookery serve`, which makes MCP ready a moment after the rest."""
-    (create,) = (line for line in commands_shown() if "tokens create" in line)
+    (create,) = (line for fence in fences(PAGE, "") for line in commands(fence))
     with subprocess.Popen(
         [sys.executable, "-m", "rookery", "serve", "--port", "0", "--json"],
         env=cli.environment,
@@ -973,7 +969,7 @@ async def test_the_docs_ways_to_a_server_work(cli: Any, tmp_path: Path) -> None:
         try:
             url = json.loads(server.stdout.readline())["url"]
             token = cli(*create.split()[1:]).stdout.strip()
-            entry = json.loads(blocks("json")[1])["mcpServers"]["rookery"]
+            entry = json.loads(blocks(PAGE, "json")[1])["mcpServers"]["rookery"]
             assert entry["headers"] == {"Authorization": "Bearer rk_TOKEN"}
             headers = {"Authorization": f"Bearer {token}"}
             address = entry["url"].replace("http://127.0.0.1:7860", url)
@@ -987,7 +983,7 @@ async def test_the_docs_ways_to_a_server_work(cli: Any, tmp_path: Path) -> None:
                 async with Client(streams, read_timeout_seconds=TIMEOUT_S) as client:
                     assert len((await client.list_tools()).tools) == len(TOOLS) - 1
             example = tmp_path / "example.py"
-            example.write_text(blocks("python")[0].replace("http://127.0.0.1:7860", url))
+            example.write_text(blocks(PAGE, "python")[0].replace("http://127.0.0.1:7860", url))
             with anyio.fail_after(TIMEOUT_S):
                 done = await anyio.run_process(
                     [sys.executable, str(example)], env={**os.environ, "ROOKERY_TOKEN": token}
@@ -996,9 +992,3 @@ async def test_the_docs_ways_to_a_server_work(cli: Any, tmp_path: Path) -> None:
             server.terminate()
             server.wait(TIMEOUT_S)
     assert b"creates a run of CartPole-v1 with ppo and starts it" in done.stdout
-
-
-def commands_shown() -> list[str]:
-    """Every line of the docs' examples in no language."""
-    found = re.findall(r"^```\n((?:rookery [^\n]*\n)+)```", DOCS.read_text(), re.MULTILINE)
-    return [line for block in found for line in block.splitlines()]

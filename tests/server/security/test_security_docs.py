@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from pathlib import Path
 
 import yaml
@@ -11,18 +9,16 @@ import yaml
 from rookery.config.reading import build
 from rookery.control.allow import player_refused, refused
 from rookery.control.settings import FILE, Settings
-from tests.conftest import ROOT, Cli
+from tests.conftest import Cli
+from tests.docs.pages import blocks, commands, fences, text_of, words
 
-TEXT = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
-
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", TEXT, re.S | re.M)
+PAGE = "docs/security.md"
+TEXT = text_of(PAGE)
 
 
 def test_its_commands_run(cli: Cli) -> None:
-    (block,) = blocks("sh")
-    create, listing, revoke = (shlex.split(line)[1:] for line in block.splitlines())
+    (fence,) = fences(PAGE, "sh")
+    create, listing, revoke = (words(line)[1:] for line in commands(fence))
     made = cli(*create, "--json").json
     assert made["scope"] == "read" and made["label"] == "dashboard"
     assert made["expires_s"] - made["created_s"] == 8 * 3600
@@ -32,7 +28,7 @@ def test_its_commands_run(cli: Cli) -> None:
 
 
 def test_its_allow_list_allows_what_it_says(tmp_path: Path) -> None:
-    allow_block, server_block = blocks("yaml")
+    allow_block, server_block = blocks(PAGE, "yaml")
     (tmp_path / FILE).write_text(allow_block)
     allow = Settings.load(tmp_path).allow
     assert refused(build({"environment": {"id": "my_package.envs:Maze"}}), allow) is None
