@@ -7,8 +7,8 @@ import argparse
 from rookery.cli.config import environment_options
 from rookery.cli.exits import OK
 from rookery.cli.options import client_of
-from rookery.cli.progress import waiting
 from rookery.cli.text import print_evaluation, print_json, say
+from rookery.cli.waiting import waiting
 
 JOB_S = 24 * 3600.0  # for the result of an evaluation
 

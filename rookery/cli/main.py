@@ -34,6 +34,7 @@ RARE_COLLECTIONS = (50_000, 20, 20)
 def run(argv: Sequence[str], began: float) -> int:
     """Carry out one command line; returns the exit code."""
     gc.set_threshold(*RARE_COLLECTIONS)
+    arguments = argparse.Namespace()
     try:
         arguments = _parse(argv)
         if arguments.json and arguments.name != "mcp":  # whose output is a protocol
@@ -42,7 +43,7 @@ def run(argv: Sequence[str], began: float) -> int:
         verb: Verb = arguments.verb
         return verb(arguments, began)
     except (InputError, DamagedCheckpoint) as error:
-        say(f"rookery: {as_typed(str(error))}", sys.stderr)
+        say(f"rookery: {as_typed(str(error), getattr(arguments, 'server', None))}", sys.stderr)
         return exits.BAD_INPUT
     except RookeryError as error:
         say(f"rookery: {error}", sys.stderr)

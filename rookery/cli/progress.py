@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, TextIO
 
 from rookery.cli.text import last_episodes, say
@@ -122,14 +119,14 @@ class Progress:
     def _now(self) -> str:
         """The newest line; one that is old says so, so that it is seen to move."""
         if self._trouble:
-            return clean(f"waiting: {self._trouble}")
+            return str(clean(f"waiting: {self._trouble}"))
         if self._state is None:
             return self._starting(0)
         line, now = self.line(self._state, self._metrics), time.monotonic()
         if line != self._figures:
             self._figures, self._changed = line, now
         old_s = now - self._changed
-        return clean(f"{line}  ({old_s:.0f} s ago)" if old_s >= OLD_S else line)
+        return str(clean(f"{line}  ({old_s:.0f} s ago)" if old_s >= OLD_S else line))
 
     @staticmethod
     def _is_starting(metrics: TrainingMetrics | None) -> bool:
@@ -167,8 +164,8 @@ class Progress:
         hours, minutes = divmod(minutes, 60)
         return f"ETA {hours}:{minutes:02}:{seconds:02}" if hours else f"ETA {minutes}:{seconds:02}"
 
-    def summary(self, result: dict[str, Any]) -> None:
-        """What happened, and what to try next."""
+    def summary(self, result: dict[str, Any], at: str = "") -> None:
+        """What happened, and what to try next; `at`: the option that names a run's server."""
         mean = result["mean_return_100"]
         self._say(
             f"{result['status']}: {result['reason']}\n"
@@ -179,17 +176,20 @@ class Progress:
         if (new := result.get("new_return")) is not None:
             self._say(f"  the new policy: a return of {new:.1f} in fresh episodes, greedily")
         if result["status"] == "failed":
-            self._say(f"  try: rookery why {result['run']}")
+            self._say(f"  try: rookery why {result['run']}{at}")
         elif result["status"] in ("stopped", "limited"):
             limited = result["status"] == "limited"
             more = f" --steps {twice(result['env_steps'])}" if limited else ""
-            self._say(f"  try: rookery resume {result['run']}{more}")
+            self._say(f"  try: rookery resume {result['run']}{more}{at}")
         else:
             run, environment = result["run"], self._config.environment.id
-            look = [f"rookery eval {run}"]
+            look = [f"rookery eval {run}{at}"]
             if "league" in result:
-                look = [f"rookery match {environment} {run} script:random", f"rookery ladder {run}"]
-            look += [f"rookery plot {run}", f"rookery runs show {run}"]
+                look = [f"rookery match {environment} {run} script:random{at}"]
+            if not at:  # they read the run's own files
+                look += [f"rookery ladder {run}"] if "league" in result else []
+                look += [f"rookery plot {run}"]
+            look += [f"rookery runs show {run}{at}"]
             self._say("  try: " + "\n       ".join(look))
 
     @property
@@ -219,23 +219,6 @@ def _excerpt(traceback: str) -> list[str]:
     """Its first frame, which is the user's, and its end."""
     lines = traceback.rstrip().splitlines()
     return lines if len(lines) <= MOST_LINES else [*lines[:3], "  ...", *lines[-5:]]
-@contextmanager
-def waiting(what: str) -> Iterator[None]:
-    """A clock on a terminal while something takes its time; nothing where stderr is piped."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
-    from rich.live import Live
-
-    began = time.monotonic()
-    with Live(
-        console=Console(stderr=True),
-        refresh_per_second=4,
-        transient=True,
-        get_renderable=lambda: f"{time.monotonic() - began:5.0f} s  {clean(what)}",
-    ):
-        yield
 
 
 def _pace(result: dict[str, Any]) -> str:

@@ -24,11 +24,14 @@ def say(text: str, out: TextIO | None = None) -> None:
     print(clean(text), file=out, flush=True)
 
 
-def as_typed(text: str) -> str:
+def as_typed(text: str, server: str | None = None) -> str:
     """A bound that a message suggests to every door, as it is typed at this one."""
-    return re.sub(
-        r"\brun (\S+) (.*), like steps=(\d+)", r"run \1 \2: rookery resume \1 --steps \3", text
-    )
+    told = r"run \1 \2: rookery resume \1 --steps \3" + _at(server)
+    return re.sub(r"\brun (\S+) (.*), like steps=(\d+)", told, text)
+
+
+def _at(server: str | None) -> str:
+    return f" --server {server_shown(server)}" if server else ""
 
 
 def print_json(data: Any) -> int:

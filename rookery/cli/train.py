@@ -12,6 +12,7 @@ from rookery.cli.exits import ENDINGS, FAILED, INTERRUPTED, OK
 from rookery.cli.options import bounds_from
 from rookery.cli.steer import steer
 from rookery.cli.text import print_json, say, server_shown
+from rookery.cli.waiting import waiting
 from rookery.errors import InputError, RookeryError, Unreachable
 
 if TYPE_CHECKING:
@@ -32,15 +33,17 @@ def _train_here(arguments: argparse.Namespace, began: float) -> int:
 
     standby = None if arguments.launcher == "inline" else Standby()  # before anything slow
     try:
-        config = config_from(arguments)
-        if standby is not None and (config.launcher == "inline" or config.learner.threads != 1):
-            standby.close()
+        with waiting("looking at the environment and its players"):
+            config = config_from(arguments)
+            if standby is not None and (config.launcher == "inline" or config.learner.threads != 1):
+                standby.close()
 
-        from rookery.control.create import create_run
-        from rookery.control.home import Home
+            from rookery.control.create import create_run
+            from rookery.control.home import Home
 
-        home = Home.default()
-        return _carry(home, create_run(home, config), arguments.json, began, standby)
+            home = Home.default()
+            run = create_run(home, config)
+        return _carry(home, run, arguments.json, began, standby)
     finally:
         if standby is not None:
             standby.close()
@@ -70,8 +73,7 @@ def _train_far(arguments: argparse.Namespace, began: float) -> int:
     if arguments.json:
         print_json(result)
     else:
-        progress.summary(result)
-        print(f"  eval and runs show go with --server {shown}")
+        progress.summary(result, f" --server {shown}")
     return ENDINGS.get(result["status"], FAILED)
 
 
@@ -88,8 +90,9 @@ def resume(arguments: argparse.Namespace, began: float) -> int:
         return steer(arguments, began)
     if home.has_server() and home.state(run).status == "queued":  # which is about to take it up
         return steer(arguments, began)
-    _check_checkpoints(home, run)
-    _check_environment(home, run)
+    with waiting("looking at its checkpoints and its environment"):
+        _check_checkpoints(home, run)
+        _check_environment(home, run)
     ask = going_on(home, run, bounds_from(arguments))
     return _carry(home, run, arguments.json, began, ask=ask)
 

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from rookery.cli import main
 from rookery.cli import progress as module
 from rookery.cli.progress import OLD_S, Progress
+from rookery.cli.text import as_typed
 from rookery.config.reading import build
 from rookery.control.run_state import RunState, apply
 from rookery.messages import (
@@ -149,3 +151,25 @@ def test_figures_that_are_old_say_so(clock: list[float], monkeypatch: pytest.Mon
     clock[0] += OLD_S + 3
     progress(STATE, SimpleNamespace(updates=1))  # type: ignore[arg-type] said again, as it was
     assert out.getvalue().splitlines() == ["figures", "figures  (5 s ago)"]
+
+
+@pytest.mark.parametrize("league", [{}, {"league": {}}])
+def test_hints_for_a_run_of_a_server_name_it(league: dict[str, Any]) -> None:
+    out = io.StringIO()
+    result = {"run": "r", "env_steps": 9, "train_s": 1.0, "mean_return_100": None, "reason": "so"}
+    at = " --server http://127.0.0.1:7860"
+    for status in ("failed", "limited", "stopped", "finished"):
+        Progress("r", out, CONFIG).summary({**result, **league, "status": status}, at)
+    hints = [line.split("try:")[-1].strip() for line in out.getvalue().splitlines()]
+    typed = [hint for hint in hints if hint.startswith("rookery ")]
+    assert len(typed) == 5 and all(hint.endswith(at) for hint in typed)
+    for hint in typed:
+        assert main._parse(hint.split()[1:]).server == at.split()[1]
+
+
+def test_a_bound_that_is_refused_is_told_as_it_is_typed() -> None:
+    said = "it would be rejected: run r-1 is limited, so: resume it with a new bound, like steps=20"
+    told = "it would be rejected: run r-1 is limited, so: resume it with a new bound: "
+    assert as_typed(said) == f"{told}rookery resume r-1 --steps 20"
+    far = as_typed(said, "http://127.0.0.1:7860/#token=rk_secret")
+    assert far == f"{told}rookery resume r-1 --steps 20 --server http://127.0.0.1:7860"

@@ -7,7 +7,7 @@ import sys
 from tests.conftest import ROOT, Cli
 from tests.docs.terminal import Terminal
 
-SCRIPT = "import time; from rookery.cli.progress import waiting\nwith waiting('two play'): {}"
+SCRIPT = "import time; from rookery.cli.waiting import waiting\nwith waiting('two play'): {}"
 
 
 def test_a_clock_goes_on_in_a_terminal_and_leaves_nothing_behind(cli: Cli) -> None:

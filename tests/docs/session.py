@@ -71,7 +71,8 @@ class Session:
         if command.startswith(KEPT):
             self._kept.append(self._here(command))
             return
-        line = " && ".join([*self._kept, self._here(shortened(command))])
+        stays = "exec " if command.startswith(STAYS) else ""  # Ctrl-C meets nobody else
+        line = " && ".join([*self._kept, stays + self._here(shortened(command))])
         if command == "rookery serve":
             self.serve(str(fence), line)
             return
