@@ -10,6 +10,7 @@ from typing import Any
 from rookery.cli.config import config_from
 from rookery.cli.options import bounds_from, client_of
 from rookery.cli.text import print_answers, print_json, say
+from rookery.cli.waiting import waiting
 from rookery.errors import InputError
 
 SIMPLE = {
@@ -84,11 +85,12 @@ def seats(arguments: argparse.Namespace, began: float) -> int:
 
 
 def submit(arguments: argparse.Namespace, began: float) -> int:
-    client, config = client_of(arguments), config_from(arguments)
     start, reason = not arguments.no_start, arguments.reason
-    if arguments.dry_run:
-        return print_answers(arguments, [client.submit(config, start, reason, dry_run=True)])
-    run = client.submit(config, start, reason)
+    with waiting("looking at the environment and its players"):
+        client, config = client_of(arguments), config_from(arguments)
+        if arguments.dry_run:
+            return print_answers(arguments, [client.submit(config, start, reason, dry_run=True)])
+        run = client.submit(config, start, reason)
     assert run.answer is not None
     code = print_answers(arguments, [run.answer])
     aside = sys.stderr if arguments.json else sys.stdout  # it is no part of the result

@@ -55,8 +55,9 @@ def _train_far(arguments: argparse.Namespace, began: float) -> int:
     from rookery.cli.progress import Progress
     from rookery.client import open_client
 
-    config = config_from(arguments)
-    run = open_client(arguments.server).submit(config)
+    with waiting("looking at the environment and its players"):
+        config = config_from(arguments)
+        run = open_client(arguments.server).submit(config)
     watch = FollowedRun(run)
     progress = Progress(run.id, sys.stderr if arguments.json else sys.stdout, config)
     shown = server_shown(arguments.server)
