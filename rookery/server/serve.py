@@ -11,9 +11,11 @@ import contextlib
 import json
 import logging
 import os
+import select
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -79,13 +81,29 @@ def mcp_main(arguments: argparse.Namespace) -> int:
     lock = take_lock(home.path / LOCK)
     carries = lock is not None
     if sys.stdin.isatty():  # somebody typed it, where an assistant's program should be
-        print(
-            "rookery: an assistant talks MCP to this on standard input; Ctrl-C ends it",
-            file=sys.stderr,
-        )
+        hint = "an assistant talks MCP to this on standard input; Ctrl-C ends it"
+        print(f"rookery: {hint}", file=sys.stderr, flush=True)
+        _hang_up_on_interrupt()
     with lock or contextlib.nullcontext(), control_plane(home, settings, carries) as plane:
         asyncio.run(serve_stdio(plane, arguments.scope))
     return 0
+
+
+def _hang_up_on_interrupt() -> None:
+    """Ctrl-C ends standard input: whoever waits for a line of a terminal can't be interrupted."""
+    typed, (reads, writes), (asked, ask) = os.dup(0), os.pipe(), os.pipe()
+    os.dup2(reads, 0)
+    os.close(reads)
+
+    def hand_on() -> None:
+        while typed in (ready := select.select([typed, asked], [], [])[0]) and asked not in ready:
+            if not (found := os.read(typed, 65536)):
+                break
+            os.write(writes, found)
+        os.close(writes)
+
+    threading.Thread(target=hand_on, daemon=True).start()
+    signal.signal(signal.SIGINT, lambda *_: os.write(ask, b"."))
 
 
 @contextlib.contextmanager

@@ -93,6 +93,9 @@ class Terminal:
         code = self._process.returncode
         return Shown(code, self.text, self._silence_s, self._silent_after, took)
 
+    def type(self, line: str) -> None:
+        os.write(self._master, f"{line}\n".encode())
+
     def interrupt(self) -> Shown:
         """Ctrl-C, as a terminal gives it: to everyone in front."""
         self._signal(signal.SIGINT)
