@@ -82,8 +82,8 @@ def mcp_main(arguments: argparse.Namespace) -> int:
     carries = lock is not None
     if sys.stdin.isatty():  # somebody typed it, where an assistant's program should be
         hint = "an assistant talks MCP to this on standard input; Ctrl-C ends it"
-        print(f"rookery: {hint}", file=sys.stderr, flush=True)
         _hang_up_on_interrupt()
+        print(f"rookery: {hint}", file=sys.stderr, flush=True)
     with lock or contextlib.nullcontext(), control_plane(home, settings, carries) as plane:
         asyncio.run(serve_stdio(plane, arguments.scope))
     return 0
