@@ -109,7 +109,8 @@ class LearnerLeague:
         pool = league.pool(self._config.learning[0])
         if not pool:
             return None
-        newest = pool[-1].name
+        rated = [each for each in pool if league.ratings.of(each.name).games]
+        newest = (rated or pool)[-1].name  # a fresh one has not been rated: nothing is known of it
         rating = league.ratings.of(newest)
         records = {p: league.payoff.record(newest, p) for p in self._config.league.reference}
         return LeagueMetrics(

@@ -38,7 +38,7 @@ class LeagueMetrics(msgspec.Struct, frozen=True, kw_only=True):
 
     snapshots: int
     rated_games: int
-    newest: str  # the newest snapshot
+    newest: str  # the newest snapshot that has been rated
     rating: float
     uncertainty: float
     points: dict[str, float]  # player of reference -> the newest snapshot's share of points

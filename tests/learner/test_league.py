@@ -158,7 +158,9 @@ def test_games_between_frozen_players_are_rated_and_those_of_the_learner_are_not
     assert "main" not in ratings.players
     assert life.state.league.payoff.record("main", "main@0").games == 1
     found = life.league.metrics()
-    assert found is not None and found.newest == "main@2" and found.rated_games == 2
+    assert found is not None and found.rated_games == 2
+    assert found.newest == "main@1"  # main@2 has not been rated: its rating would say nothing
+    assert found.rating == ratings.of("main@1").mu
 
 
 def test_an_exploiter_that_beats_its_target_is_frozen_and_begins_anew(tmp_path: Path) -> None:
