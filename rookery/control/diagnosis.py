@@ -88,7 +88,8 @@ def _starting(found: Evidence) -> Finding | None:
     """In the first seconds nobody has anything to report, and that is no alarm."""
     state, workers = found.state, _wanted(found.state).values()
     since = max([w.started_s for w in workers if w.running], default=state.queued_s)
-    heard = found.metrics is not None and found.metrics.time_s > since
+    metrics = found.metrics  # a learner reports at once; its actors may still compile
+    heard = metrics is not None and metrics.time_s > since and metrics.recent_steps_per_s > 0
     troubled = found.trouble or found.same_s or any(w.last_error for w in workers)
     if heard or troubled or not state.learners or not state.actors_wanted:
         return None

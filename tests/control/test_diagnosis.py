@@ -132,6 +132,17 @@ def test_the_first_seconds_of_a_start_are_no_alarm() -> None:
     assert told(begun(3.0, last_error="boom"))[0] is not None  # what failed is said at once
 
 
+def test_a_learner_that_is_up_before_its_actors_have_played_is_no_alarm() -> None:
+    now = time.time()
+    young = {n: msgspec.structs.replace(w, started_s=now - 3) for n, w in WORKERS.items()}
+    state = msgspec.structs.replace(STATE, workers=young)
+    idle = training(time_s=now, recent_steps_per_s=0.0)
+    assert diagnose(evidence(state=state, metrics=idle, progress={})).component is None
+    old = {n: msgspec.structs.replace(w, started_s=now - 60) for n, w in WORKERS.items()}
+    state = msgspec.structs.replace(STATE, workers=old)
+    assert diagnose(evidence(state=state, metrics=idle, progress={})).component == "actors"
+
+
 # --- every cause has a name ----------------------------------------------------------------------
 
 WORKERS = LEARNER | worker("actor", 0, running=True) | worker("actor", 1, running=True)
