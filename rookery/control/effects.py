@@ -31,12 +31,17 @@ from rookery.messages import (
 
 
 def effect(
-    state: RunState, config: RunConfig, command: Command, files: tuple[int, int] | None = None
+    state: RunState,
+    config: RunConfig,
+    command: Command,
+    files: tuple[int, int] | None = None,
+    is_owned: bool = True,
 ) -> str:
-    """What a command does to a run as it is now; `files`: how many it has, and their bytes."""
+    """What a command does to a run as it is now; `files`: how many it has, and their bytes;
+    `is_owned`: whether the process that runs it is there."""
     match command:
         case StartRun() | ResumeRun():
-            return _starts(state, bounds_text(named(command)))
+            return _starts(state, bounds_text(named(command)), is_owned)
         case PauseRun():
             return _pauses(state)
         case StopRun() if state.desired == STOPPED:
@@ -74,12 +79,14 @@ def creates(config: RunConfig, start: bool) -> str:
     return f"creates {what} and starts it: 1 learner, {_count(config.actors.count, 'actor')}"
 
 
-def _starts(state: RunState, bounds: str) -> str:
-    return f"{_begins(state)}{', ' if bounds else ''}{bounds}".replace(": nothing changes,", ":")
+def _starts(state: RunState, bounds: str, is_owned: bool) -> str:
+    return f"{_begins(state, is_owned)}{', ' if bounds else ''}{bounds}".replace(
+        ": nothing changes,", ":"
+    )
 
 
-def _begins(state: RunState) -> str:
-    if state.desired == RUNNING:
+def _begins(state: RunState, is_owned: bool) -> str:
+    if state.desired == RUNNING and (is_owned or state.status == "queued"):
         what = "waits in the queue" if state.status == "queued" else "runs"
         return f"it {what} already: nothing changes"
     if state.desired == PAUSED:

@@ -15,6 +15,7 @@ from rookery.control.bounds import named, stop_after, why_not_further
 from rookery.control.effects import effect
 from rookery.control.files import measure
 from rookery.control.home import Home
+from rookery.control.queries import is_busy
 from rookery.control.run_state import RunState
 from rookery.control.seats import seats_after
 from rookery.control.settings import Allow
@@ -71,7 +72,8 @@ class Judge:
         """What it does, in one line. Looks at the run's files before they are removed: slow."""
         deletes = isinstance(command, DeleteRun)
         files = measure(self._home.run_dir(state.id)) if deletes else None
-        return effect(state, self._home.config(state), command, files)
+        is_owned = self._home.is_owned(state.id) if is_busy(state) else True
+        return effect(state, self._home.config(state), command, files, is_owned)
 
     def _check_bounds(self, state: RunState, command: Command) -> None:
         why = why_not_further(state, command)

@@ -49,6 +49,13 @@ def test_scaling_beyond_what_batches_leave_room_for_says_how_many_play() -> None
     assert "at most" not in line(running(), "scale-actors", count=8)
 
 
+def test_what_its_process_left_goes_on_and_does_not_run_already() -> None:
+    state, resume = running(), ACTION["resume"]
+    assert effect(state, CONFIG, resume.make(state.id, {})) == "it runs already: nothing changes"
+    left = effect(state, CONFIG, resume.make(state.id, {}), is_owned=False)
+    assert left.startswith(("starts 1 learner", "goes on from checkpoint"))
+
+
 # --- the list ------------------------------------------------------------------------------------
 
 
