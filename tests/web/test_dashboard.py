@@ -66,8 +66,12 @@ def scale_with_the_slider(page: Page, served: Any) -> None:
     expect(page.locator("#actors-effect")).to_contain_text("actors 1 -> 2: 1 process starts")
     page.locator("#actors-effect").get_by_role("button", name="Apply").click()
     expect(actors(page)).to_have_count(2)
-    pids = {int(pid) for pid in actors(page).locator("td:nth-child(4)").all_inner_texts()}
+    pids = {int(pid) for pid in actors(page).locator('[data-what="process"]').all_inner_texts()}
     assert pids <= {process.pid for process in served.cli.processes()}
+    expect(actors(page).first.locator('[data-what="cpu"]')).to_have_text(re.compile(r"\d %"))
+    expect(actors(page).first.locator('[data-what="memory"]')).to_have_text(re.compile(r"\d MB"))
+    table = page.get_by_role("region", name="All workers")
+    assert table.evaluate("box => box.scrollWidth <= box.clientWidth")  # all of it is seen
 
 
 def change_the_learning_rate(page: Page) -> None:

@@ -120,5 +120,8 @@ def who_may_only_read_is_told_so(page: Page, served: Any, board: str) -> None:
     expect(page.get_by_role("button", name="Start")).to_be_disabled()
     expect(page.get_by_role("region", name="Controls")).to_contain_text("yours has read")
     expect(page.get_by_role("textbox", name="learning rate")).to_be_disabled()
+    page.goto(f"{served.url}/#/runs/{board}/evaluate")
+    expect(page.get_by_role("button", name="Evaluate")).to_be_disabled()
+    expect(page.get_by_role("region", name="Evaluate", exact=True)).to_contain_text("yours has")
     page.goto(f"{served.url}/#/new")
     expect(page.get_by_role("button", name="Create run")).to_be_disabled()

@@ -21,6 +21,7 @@ const ALWAYS = [
 export const LOW = 'league.low';
 export const HIGH = 'league.high';
 const Z_95 = 1.96;
+const TRAINED = 'train_s'; // no chart of its own: it is an axis
 const HIDDEN = /^(env_steps|updates|train_s|episodes|steps_per_s|gradient_steps|first_ratio_error|ledger\..*)$/;
 
 export class RunHistory {
@@ -32,19 +33,15 @@ export class RunHistory {
 
   #early: Promise<Metrics> | null; // asked for before the stream is open
 
-  /** `isRead` false: made from others, not read from the server. */
-  constructor(readonly run: string, isRead = true) {
-    this.#early = isRead ? askEarly(run) : null;
+  /** `isMean`: made from others, not read from the server. */
+  constructor(readonly run: string, readonly isMean = false) {
+    this.#early = isMean ? null : askEarly(run);
     early.delete(run);
   }
 
   get policies(): string[] {
     const found = this.names.map((name) => /^policies\.(.+)\.mean_return_100$/.exec(name)?.[1]);
     return found.filter((name): name is string => name !== undefined);
-  }
-
-  get start_s(): number {
-    return this.lines.get('mean_return_100')?.time_s[0] ?? 0;
   }
 
   line(name: string): Line | undefined {
@@ -58,7 +55,7 @@ export class RunHistory {
     const found = await asked;
     const { names } = found?.points ? found : await this.#fetch([], 1); // a young run has more by now
     const shown = names.filter((name) => !HIDDEN.test(name));
-    const read = await this.#fetch(shown.length ? shown : ALWAYS, POINTS);
+    const read = await this.#fetch([...(shown.length ? shown : ALWAYS), TRAINED], POINTS);
     this.names = shown;
     this.lines = linesOf(read);
     this.isLoaded = true;
@@ -87,11 +84,11 @@ export class RunHistory {
     const last = this.lines.get('mean_return_100')?.time_s.at(-1) ?? 0;
     if (!Number.isFinite(steps) || time_s <= last) return; // history has it
     for (const [name, value] of valuesOf(message.data)) {
-      if (HIDDEN.test(name)) continue;
+      if (HIDDEN.test(name) && name !== TRAINED) continue;
       let line = this.lines.get(name);
       if (line === undefined) {
         this.lines.set(name, (line = new Line()));
-        this.names.push(name);
+        if (name !== TRAINED) this.names.push(name);
       }
       line.append(steps, time_s, value);
     }
@@ -128,7 +125,7 @@ function linesOf(found: Metrics): Map<string, Line> {
 
 /** A message's numbers under the names that REST gives them. */
 function* valuesOf(data: Record<string, unknown>): Generator<[string, Value]> {
-  for (const name of ALWAYS) yield [name, numberOf(data[name])];
+  for (const name of [...ALWAYS, TRAINED]) yield [name, numberOf(data[name])];
   yield* bag('', data.values);
   yield* bag('seats.', data.seats);
   for (const [policy, part] of Object.entries(objectOf(data.policies))) {

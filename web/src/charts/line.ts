@@ -63,13 +63,7 @@ export class Line {
 
   /** Index of the point nearest to `x` on an axis. */
   nearest(axis: readonly number[], x: number): number {
-    let low = 0;
-    let high = axis.length - 1;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if ((axis[middle] ?? 0) < x) low = middle + 1;
-      else high = middle;
-    }
+    const low = firstFrom(axis, x);
     if (low > 0 && x - (axis[low - 1] ?? 0) < (axis[low] ?? 0) - x) return low - 1;
     return low;
   }
@@ -108,6 +102,27 @@ export function bothOrNone(low: readonly Value[], high: readonly Value[], length
   return both;
 }
 
+/** Index of the first point that is not before `x`, or of the last. */
+function firstFrom(axis: readonly number[], x: number): number {
+  let low = 0;
+  let high = axis.length - 1;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if ((axis[middle] ?? 0) < x) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+/** The value at `x`, between the two points around it; the nearest one outside of all. */
+export function between(axis: readonly number[], values: readonly Value[], x: number): Value {
+  const low = firstFrom(axis, x);
+  const [before, after] = [values[low - 1] ?? null, values[low] ?? null];
+  const [from, to] = [axis[low - 1] ?? 0, axis[low] ?? 0];
+  if (before === null || after === null || x >= to) return after;
+  return before + ((after - before) * (x - from)) / (to - from);
+}
+
 /** An exponential mean: `weight` of what was, 0 for none. */
 export function smoothed(values: readonly Value[], weight: number): Value[] {
   if (weight <= 0) return values as Value[];
@@ -119,8 +134,9 @@ export function smoothed(values: readonly Value[], weight: number): Value[] {
   });
 }
 
-/** From where to where an axis goes: all, unless a few values far outside would flatten the rest.
- *  Of each line, what came in the newest quarter is never among those. */
+/** From where to where an axis goes: all, unless a few values many times larger would flatten the
+ *  rest. Of each line, what came in the newest quarter is never among those; nor is a curve that has
+ *  risen and stays there. */
 export function robust(lines: readonly (readonly Value[])[]): [number, number] | null {
   const all = lines.flat().filter((value): value is number => value != null).sort((a, b) => a - b);
   if (!all.length) return null;
@@ -130,9 +146,11 @@ export function robust(lines: readonly (readonly Value[])[]): [number, number] |
   const cut = Math.max(lines.length, Math.floor(OUTSIDE * all.length));
   const low = newest.reduce((a, b) => Math.min(a, b), all[cut] ?? least);
   const high = newest.reduce((a, b) => Math.max(a, b), all[all.length - 1 - cut] ?? most);
-  return most - least > FLAT * (high - low) && high > low ? [low, high] : [least, most];
+  if (high <= low) return [least, most];
+  const far = FAR * Math.max(Math.abs(low), Math.abs(high));
+  return [least < low - far ? low : least, most > high + far ? high : most];
 }
 
 const FEW = 8; // points of which none is outside
 const OUTSIDE = 0.02; // of all points, at each end
-const FLAT = 3; // times higher than without them
+const FAR = 8; // times as large as the rest

@@ -39,8 +39,8 @@ export function markOf(entry: LogEntry): Mark | null {
       if (data.expected || data.code === 0) return null;
       return { ...base, text: `${data.kind} ${data.index} died`, tone: 'bad' };
     }
-    case 'run_ended':
-      return { ...base, text: String(data.status), tone: 'calm' };
+    case 'run_ended': // a stop is the mark of who asked for it: a server that ends stops its runs too
+      return data.status === 'stopped' ? null : { ...base, text: String(data.status), tone: data.status === 'failed' ? 'bad' : 'calm' };
     default:
       return null;
   }
@@ -49,7 +49,7 @@ export function markOf(entry: LogEntry): Mark | null {
 /** The mark of a command that was accepted, where the learner took it up if it said so. */
 export function markOfCommand(entry: AuditEntry, changes: readonly Change[]): Mark | null {
   if (entry.outcome !== 'accepted') return null;
-  const base = { id: `c${entry.seq}`, time_s: entry.time_s, steps: null, tone: 'change' as const };
+  const base = { id: `c${entry.seq}`, time_s: entry.time_s, steps: null, tone: 'change' } as const;
   if (entry.kind === 'set_hyperparameters') {
     const values = Object.entries(entry.data.values as Record<string, number>);
     const taken = changes.find(
@@ -60,6 +60,7 @@ export function markOfCommand(entry: AuditEntry, changes: readonly Change[]): Ma
   }
   if (entry.kind === 'scale_actors') return { ...base, text: `actors ${entry.data.count}` };
   if (entry.kind === 'scale_learner') return { ...base, text: `learner ${entry.data.count}` };
+  if (entry.kind === 'stop_run') return { ...base, text: 'stopped', tone: 'calm' };
   if (entry.kind === 'set_seat_map') return { ...base, text: 'new seat map' };
   return null;
 }

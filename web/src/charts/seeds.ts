@@ -1,38 +1,48 @@
 // Runs that differ in their seed alone, as one line: their mean, and a band from the least to the
 // greatest of them.
 
+import { positions, type Axis } from './axis';
 import { RunHistory } from './history';
-import { Line, type Value } from './line';
+import { between, Line } from './line';
 
 const POINTS = 300;
 
-/** One history of several; where a run has ended, the others go on without it. */
-export function meanOf(name: string, members: readonly RunHistory[]): RunHistory {
-  const made = new RunHistory(name, false);
+/** One history of several, on one axis; where a run has ended, the others go on without it. */
+export function meanOf(name: string, members: readonly RunHistory[], axis: Axis): RunHistory {
+  const made = new RunHistory(name, true);
   made.names = [...new Set(members.flatMap((member) => member.names))];
   made.isLoaded = true;
   for (const metric of made.names) {
-    const lines = members.flatMap((member) => member.line(metric) ?? []).filter((line) => line.length > 0);
-    if (lines.length) made.lines.set(metric, meanLine(lines));
-  }
-  // the band of a chart is then over the runs, whatever it was of one
-  const mean = made.lines.get('mean_return_100');
-  if (mean) {
-    made.lines.set('min_return_100', mean.with(mean.low));
-    made.lines.set('max_return_100', mean.with(mean.high));
+    const known = members.flatMap((member) => knownOf(member, metric, axis) ?? []);
+    if (known.length) made.lines.set(metric, meanLine(known));
   }
   return made;
 }
 
-export function meanLine(lines: readonly Line[]): Line {
-  const end = Math.max(...lines.map((line) => line.steps.at(-1) ?? 0));
+/** The points of a line that have a value. */
+interface Known {
+  at: number[];
+  value: number[];
+}
+
+function knownOf(history: RunHistory, metric: string, axis: Axis): Known | null {
+  const line = history.line(metric);
+  if (!line) return null;
+  const at = positions(history, line, axis);
+  const points = line.value.flatMap((value, i) => (value === null ? [] : [[at[i] ?? 0, value] as const]));
+  return points.length ? { at: points.map(([x]) => x), value: points.map(([, value]) => value) } : null;
+}
+
+function meanLine(members: readonly Known[]): Line {
+  const start = Math.min(...members.map(({ at }) => at[0] ?? 0));
+  const end = Math.max(...members.map(({ at }) => at.at(-1) ?? 0));
   const made = new Line();
   for (let i = 0; i <= POINTS; i++) {
-    const steps = Math.round((end * i) / POINTS);
-    const values = lines.map((line) => valueAt(line, steps)).filter((value): value is number => value != null);
-    if (!values.length || steps === made.steps.at(-1)) continue;
-    made.steps.push(steps);
-    made.time_s.push(lines[0]?.time_s[lines[0].nearest(lines[0].steps, steps)] ?? 0);
+    const x = start + ((end - start) * i) / POINTS;
+    const values = members.flatMap((member) => valueAt(member, x) ?? []);
+    if (!values.length) continue;
+    made.steps.push(x);
+    made.time_s.push(x);
     made.value.push(values.reduce((sum, value) => sum + value, 0) / values.length);
     made.low.push(Math.min(...values));
     made.high.push(Math.max(...values));
@@ -40,13 +50,9 @@ export function meanLine(lines: readonly Line[]): Line {
   return made;
 }
 
-/** Between the two points around it; null outside. */
-function valueAt(line: Line, steps: number): Value {
-  const after = line.steps.findIndex((at) => at >= steps);
-  if (after < 0) return null;
-  const value = line.value[after] ?? null;
-  if (after === 0) return line.steps[0] === steps ? value : null;
-  const [from, to, before] = [line.steps[after - 1] ?? 0, line.steps[after] ?? 0, line.value[after - 1] ?? null];
-  if (value === null || before === null) return value ?? before;
-  return before + ((value - before) * (steps - from)) / (to - from || 1);
+/** Null before the first point, and after the last one: runs that end an update apart end together. */
+function valueAt({ at, value }: Known, x: number): number | null {
+  const [first, last] = [at[0] ?? 0, at.at(-1) ?? 0];
+  const apart = (last - first) / Math.max(1, at.length - 1);
+  return x < first || x > last + apart ? null : between(at, value, x);
 }

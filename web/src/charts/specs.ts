@@ -13,7 +13,7 @@ export interface Spec {
 }
 
 const KNOWN: Spec[] = [
-  { name: 'league.rating', title: 'Rating', hint: 'of the newest snapshot, with its 95 % interval', wide: true, between: ['league.low', 'league.high'] },
+  { name: 'league.rating', title: 'Rating', hint: 'of the newest snapshot that has played rating games, with its 95 % interval', wide: true, between: ['league.low', 'league.high'] },
   { name: 'mean_return_100', title: 'Return', hint: 'mean of the last 100 episodes; the band is from the least to the greatest of them', wide: true, between: ['min_return_100', 'max_return_100'] },
   { name: 'mean_length_100', title: 'Episode length', hint: 'steps, mean of the last 100 episodes', band: true },
   { name: 'policy_loss', title: 'Policy loss', hint: 'what the gradient step lowers', band: true },
@@ -23,7 +23,7 @@ const KNOWN: Spec[] = [
   { name: 'learning_rate', title: 'Learning rate', hint: 'of the last update' },
   { name: 'explained_variance', title: 'Explained variance', hint: 'of the value: 1 is no error, 0 no better than a constant', band: true },
   { name: 'recent_steps_per_s', title: 'Steps/s', hint: 'agent steps trained per second', band: true },
-  { name: 'lag_mean', title: 'Policy lag', hint: 'versions between playing and training: mean, and the largest so far', upper: 'lag_max' },
+  { name: 'lag_mean', title: 'Policy lag', hint: 'how many updates old the weights were that played what is trained: mean, and the largest so far', upper: 'lag_max' },
   { name: 'bus_lag', title: 'Bus lag', hint: 'messages of experience that wait to be read', band: true },
 ];
 const COVERED = new Set(KNOWN.flatMap((spec) => [spec.name, spec.upper, ...(spec.between ?? [])]));

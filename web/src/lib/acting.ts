@@ -28,7 +28,7 @@ export function setHyperparameters(run: string, values: Record<string, number>, 
 
 /** What to show of an answer. */
 export function tellAnswer(answer: Answer): string {
-  if (answer.outcome === 'waiting') return `${answer.effect}; it waits until somebody carries the run`;
+  if (answer.outcome === 'waiting') return `${answer.effect}; it is done as soon as the process that runs it is back`;
   return answer.why || answer.effect;
 }
 

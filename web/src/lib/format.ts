@@ -55,6 +55,18 @@ export function duration(seconds: number): string {
   return `${days} day${days === 1 ? '' : 's'}`;
 }
 
+/** 5400 -> 1 h 30 min, and nothing is left out */
+export function span(seconds: number): string {
+  if (seconds < 60) return `${precise(seconds)} s`;
+  const parts: [number, string][] = [
+    [Math.floor(seconds / 86_400), 'd'],
+    [Math.floor((seconds % 86_400) / 3600), 'h'],
+    [Math.floor((seconds % 3600) / 60), 'min'],
+    [seconds % 60, 's'],
+  ];
+  return parts.flatMap(([count, unit]) => (count ? `${precise(count)} ${unit}` : [])).join(' ');
+}
+
 export function clock(time_s: number): string {
   const date = new Date(time_s * 1000);
   const time = date.toLocaleTimeString('en-GB');

@@ -51,4 +51,9 @@ export function colour(name: string): string {
   return found;
 }
 
-export const RUN_COLOURS = ['--run-1', '--run-2', '--run-3', '--run-4', '--run-5', '--run-6', '--run-7', '--run-8'];
+const RUN_COLOURS = ['--run-1', '--run-2', '--run-3', '--run-4', '--run-5', '--run-6', '--run-7', '--run-8'];
+
+/** Of the n-th run on a chart. */
+export function runColour(n: number): string {
+  return RUN_COLOURS[n % RUN_COLOURS.length] ?? '--run-1';
+}
