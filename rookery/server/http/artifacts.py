@@ -30,8 +30,10 @@ def list_artifacts(directory: Path) -> Artifacts:
 def is_offered(name: str) -> bool:
     """Whether a path inside a run's directory is one that may be fetched."""
     path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in name:
+    if path.is_absolute() or not path.parts or "\0" in name:
         return False
+    if any(part.startswith(".") for part in path.parts):
+        return False  # .. and what is still being written
     if len(path.parts) == 1:
         return path.suffix == PICTURES
     return path.parts[0] in FOLDERS
