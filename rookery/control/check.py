@@ -45,7 +45,8 @@ def check_config(
     """Look at the environment and seat the players once, which finds most mistakes."""
     if config.bus.kind == "kafka" and home.cluster is None:
         raise InputError(
-            "bus.kind=kafka: say where the cluster is, with --bus kafka://HOST:PORT or ROOKERY_BUS"
+            "bus.kind=kafka: whoever starts Rookery has to say where the cluster is, with "
+            "--bus kafka://HOST:PORT or ROOKERY_BUS"
         )
     if config.launcher != "inline":
         check_importable(config.environment.id)

@@ -1,4 +1,4 @@
-"""A run's evaluations over time: what was asked for, and what came of it."""
+"""A run's evaluations and matches: what may be asked for, and what came of it over time."""
 
 from __future__ import annotations
 
@@ -8,9 +8,25 @@ from typing import Literal
 from rookery.control.log_messages import Message
 from rookery.control.log_pages import PORTION, LogView, find_answers
 from rookery.control.models import Evaluation, Evaluations
+from rookery.errors import InputError, UnknownName
 from rookery.messages import CommandRejected, Evaluate, JobDone, decode_json
 
 MOST = 1000  # that one answer tells, the newest
+ALONE = ("policy", "script:random")  # who can be evaluated in an environment of one seat
+
+
+def check_evaluated(player: str, seats: int) -> None:
+    """Raise if it cannot be evaluated where there are so many seats."""
+    if seats == 1 and player not in ALONE:
+        raise UnknownName("player", player, ALONE, f"With one seat: {' or '.join(ALONE)}.")
+
+
+def check_match(environment: str, seats: int) -> None:
+    """Raise if two cannot meet there."""
+    if seats < 2:
+        raise InputError(
+            f"{environment} has one seat, and a match needs two: `rookery eval RUN` plays it"
+        )
 
 
 def evaluations(log: LogView, run: str) -> Evaluations:

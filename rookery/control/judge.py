@@ -6,6 +6,8 @@ come by network: refused here, so that nothing of it ever stands in the log.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from rookery.config.live import effective
@@ -13,6 +15,7 @@ from rookery.config.models import RunConfig
 from rookery.config.reading import validate
 from rookery.control.bounds import named, stop_after, why_not_further
 from rookery.control.effects import effect
+from rookery.control.evaluations import check_evaluated, check_match
 from rookery.control.files import measure
 from rookery.control.home import Home
 from rookery.control.queries import is_busy
@@ -58,8 +61,11 @@ class Judge:
                 return msgspec.structs.replace(command, seats=whole)
             case Evaluate(player=player):
                 self._check_players(command, player)
+                check_evaluated(player, len(self._home.spec(state).seats))
             case PlayMatch(a=a, b=b):
                 self._check_players(command, a, b)
+                spec = self._home.spec(state)
+                check_match(spec.id, len(spec.seats))
         return command
 
     def check_config(self, config: RunConfig, origin: Origin) -> None:
@@ -85,12 +91,24 @@ class Judge:
 
     def _check_players(self, command: Command, *players: str) -> None:
         from rookery.control.allow import player_refused
+        from rookery.players.factory import kind_of
         from rookery.players.names import PlayerName
 
         for player in players:
-            PlayerName.parse(player)
+            kind_of(PlayerName.parse(player))
             if command.origin == "network":
                 _forbid(player_refused(player, self._allow))
+
+
+def runs_named(command: Command) -> Iterator[tuple[str, str]]:
+    """Runs that a command lets play, by the parameter that names each."""
+    if isinstance(command, PlayMatch):
+        from rookery.players.names import PlayerName
+
+        for where, player in (("a", command.a), ("b", command.b)):
+            name = PlayerName.parse(player)
+            if name.kind in ("policy", "snapshot"):
+                yield where, name.run[0]
 
 
 def check_size(command: Command) -> None:

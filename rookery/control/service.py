@@ -21,13 +21,14 @@ from weakref import WeakValueDictionary
 from rookery.config.models import RunConfig
 from rookery.control.effects import creates
 from rookery.control.files import make_room
+from rookery.control.find import find_run
 from rookery.control.home import Home, new_run_id
-from rookery.control.judge import Judge, check_size
+from rookery.control.judge import Judge, check_size, runs_named
 from rookery.control.log_pages import LogView, Said, find_answers
 from rookery.control.models import Answer, Outcome
 from rookery.control.run_state import DELETED, RunState, why_not
 from rookery.control.settings import Allow
-from rookery.errors import Forbidden, InputError, UnknownName
+from rookery.errors import ConfigError, Forbidden, InputError, UnknownName
 from rookery.messages import (
     Command,
     CommandAccepted,
@@ -107,6 +108,8 @@ class Service:
             run = self._created_by(id)
             if run is None:
                 self._judge.check_config(config, origin)
+                if config.replay.run:
+                    self._check_run("replay.run", config.replay.run)
                 line = creates(config, start)
                 content: dict[str, Any] = {"config": config.model_dump(mode="json")}
                 content["spec"] = await self._check(content)
@@ -138,8 +141,10 @@ class Service:
         return state
 
     async def _checked(self, state: RunState, command: Command) -> Command:
-        """As judged, and a new seat map's players are made once."""
+        """As judged; a match's runs are there, and a new seat map's players are made once."""
         command = self._judge.judged(state, command)
+        for where, run in runs_named(command):
+            self._check_run(where, run)
         if isinstance(command, SetSeatMap) and why_not(state, command) is None:
             await self._check({**state.config, "seats": command.seats})
         return command
@@ -191,6 +196,14 @@ class Service:
     def _created_by(self, id: str) -> str | None:
         states = list(self._log.states.values())
         return next((state.id for state in states if state.created_by == id), None)
+
+    def _check_run(self, where: str, name: str) -> None:
+        """Whoever names a run, as experience or as a player, must name one that there is."""
+        known = [state.id for state in self._log.states.values() if state.desired != DELETED]
+        try:
+            find_run(name, known)
+        except UnknownName as error:
+            raise ConfigError(f"{where}: {error}") from None
 
     def _new_run(self, config: RunConfig, id: str) -> str:
         """A name that the same command always gets; longer where a shorter one is taken."""

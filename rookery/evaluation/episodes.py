@@ -13,10 +13,10 @@ import numpy as np
 from rookery import seeds
 from rookery.actor.lineup import FixedLineup
 from rookery.checkpoints.policies import FrozenPolicy, RunFiles, frozen_weights, load_policy
+from rookery.control.evaluations import check_evaluated
 from rookery.control.home import Home
 from rookery.envs import SOLO_SEAT, BatchedEnvironment
 from rookery.envs.registry import make
-from rookery.errors import UnknownName
 from rookery.evaluation.match import play_games
 from rookery.players import Player
 from rookery.players.factory import PlayerFactory, close_members
@@ -112,8 +112,7 @@ def evaluate_run(
     """
     files = home.files(run)
     config, solo = files.config, len(files.spec.seats) == 1
-    if solo and player not in ("policy", "script:random"):
-        raise UnknownName("player", player, ["policy", "script:random"])
+    check_evaluated(player, len(files.spec.seats))
     own = cache(lambda policy: load_policy(files, policy=policy))  # one checkpoint for all
     newest = own(config.learning[0]) if player == "policy" else None
     result: dict[str, Any] = {

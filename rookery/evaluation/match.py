@@ -22,6 +22,7 @@ from rookery import seeds
 from rookery.actor.lineup import FixedLineup
 from rookery.actor.rollouts.table import Table
 from rookery.checkpoints.policies import frozen_weights
+from rookery.control.evaluations import check_match
 from rookery.control.home import Home
 from rookery.envs import NO_OPTIONS, BatchedEnvironment, Options
 from rookery.envs.registry import describe, make
@@ -228,10 +229,7 @@ def play_match(
         raise InputError(f"seed {seed} is below 0")
     began = time.monotonic()
     spec = describe(environment, options)
-    if len(spec.seats) < 2:
-        raise InputError(
-            f"{environment} has one seat, and a match needs two: `rookery eval RUN` plays it"
-        )
+    check_match(environment, len(spec.seats))
     with ExitStack() as closing:
         sides = []
         for label, text in (("a", a), ("b", b)):
