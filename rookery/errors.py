@@ -58,7 +58,7 @@ class UnknownName(InputError):
         if self.nearest:
             message += f"; did you mean {', '.join(self.nearest)}?"
         if hint:
-            message += f" {hint}" if self.nearest else f"; {hint}"
+            message += f" {hint}" if self.nearest else f"; {hint[:1].lower()}{hint[1:]}"
         super().__init__(message)
 
 

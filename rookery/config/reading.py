@@ -38,7 +38,9 @@ def build(*layers: Layer) -> RunConfig:
         _merge(asked, layer)
     environment = asked.get("environment")
     if not isinstance(environment, dict) or not environment.get("id"):
-        raise ConfigError("no environment given: name one, like `rookery train CartPole-v1`")
+        raise ConfigError(
+            "no environment given: name one, like CartPole-v1; `rookery envs` lists them"
+        )
     algorithm = asked.get("algorithm", {})
     if not isinstance(algorithm, dict):
         raise ConfigError(f"algorithm: {algorithm!r} is not a mapping; set algorithm.kind")

@@ -83,7 +83,7 @@ def test_without_a_target_or_a_limit_a_run_has_a_default_limit() -> None:
 
 
 def test_no_environment_is_said_with_an_example() -> None:
-    assert "rookery train CartPole-v1" in one_line({"seed": 1})
+    assert "name one, like CartPole-v1" in one_line({"seed": 1})
 
 
 # --- --set ---------------------------------------------------------------------------------------

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 from typing import Any
 
+from anyio import to_thread
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match
 
-from rookery.control.actions import ACTION
 from rookery.control.models import Problem
 from rookery.errors import (
     BusError,
@@ -24,6 +25,8 @@ from rookery.errors import (
 )
 from rookery.foreign import clean_json
 from rookery.server.http.files import Unsatisfiable
+from rookery.server.http.openapi import document
+from rookery.server.misfits import misfits
 from rookery.server.sandbox import Busy
 
 MEDIA_TYPE = "application/problem+json"
@@ -72,11 +75,19 @@ async def _rookery(request: Request, error: Exception) -> Response:
 async def _invalid(request: Request, error: Exception) -> Response:
     """A parameter or a body that does not fit; what was sent is not repeated."""
     assert isinstance(error, RequestValidationError)
-    lines = []
-    for found in error.errors():
-        where = ".".join(str(part) for part in found["loc"] if part != "body") or "body"
-        lines.append(f"{where}: {found['msg'][:1].lower()}{found['msg'][1:]}")
-    return problem(422, "; ".join(dict.fromkeys(lines)))
+    errors = [{**found, "loc": _within(found["loc"])} for found in error.errors()]
+    return problem(422, misfits(errors, "key", _body_keys(request)))
+
+
+def _within(place: Sequence[str | int]) -> tuple[str | int, ...]:
+    """Where in the request, without the word `body`: that is what most of it is about."""
+    return tuple(part for part in place if part != "body")
+
+
+def _body_keys(request: Request) -> Iterable[str]:
+    """What the body of this route may have."""
+    body = getattr(request.scope.get("route"), "body_field", None)
+    return getattr(body and body.field_info.annotation, "model_fields", ())
 
 
 async def _http(request: Request, error: Exception) -> Response:
@@ -85,14 +96,33 @@ async def _http(request: Request, error: Exception) -> Response:
     detail = str(error.detail)
     if error.status_code == 404:
         path = request.url.path[:MOST_PATH]
-        near = nearest_names(path.rpartition("/")[2], ACTION, 1)
-        hint = f"did you mean {near[0]}?" if near else "see /api/v1/openapi.json"
+        known = await to_thread.run_sync(document, request.app)
+        near = _meant(path, known["paths"])
+        hint = f"did you mean {near}?" if near else "see /api/v1/openapi.json"
         detail = f"there is nothing at {path}: {hint}"
     if error.status_code == 405:
         allowed = sorted(_methods(request))
         headers["Allow"] = ", ".join(allowed)
         detail = f"{request.method} does not go with this path: {', '.join(allowed)} does"
     return problem(error.status_code, detail, headers)
+
+
+def _meant(path: str, known: Iterable[str]) -> str:
+    """The one word of a path that is misspelt, as it is spelt in a path that there is."""
+    asked = path.split("/")
+    templates = [parts for parts in (t.split("/") for t in known) if len(parts) == len(asked)]
+    for place in reversed(range(len(asked))):
+        words = {parts[place] for parts in templates if _fits(asked, parts, place)}
+        if near := nearest_names(asked[place], sorted(words), 1):
+            return near[0]
+    return ""
+
+
+def _fits(asked: list[str], parts: list[str], place: int) -> bool:
+    """Whether a path is like a template everywhere but in this place, where that has a word."""
+    others = (i for i in range(len(asked)) if i != place)
+    same = all(parts[i] == asked[i] or parts[i].startswith("{") for i in others)
+    return same and bool(parts[place]) and not parts[place].startswith("{")
 
 
 def _methods(request: Request) -> set[str]:

@@ -28,11 +28,12 @@ from starlette.types import Scope as Asked
 
 from rookery.control.models import Answer
 from rookery.control.tokens import Scope, Token, allows
-from rookery.errors import Forbidden, InputError
+from rookery.errors import Forbidden, InputError, UnknownName
 from rookery.foreign import clean_json
 from rookery.messages import new_id
 from rookery.server.control_plane import ControlPlane
 from rookery.server.http.problems import problem
+from rookery.server.misfits import MOST_NAME
 
 API = "/api/v1"
 RUN_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,99}$"
@@ -104,8 +105,8 @@ class _StrictRequest(Request):
 
 
 class Route(APIRoute):
-    """A route whose JSON is read strictly; HEAD goes where GET does, and the server that sends the
-    answer leaves out its body."""
+    """A route that reads JSON and parameters strictly: whoever misspells `dry_run` must not find it
+    done. HEAD goes where GET does, and the server that sends the answer leaves out its body."""
 
     def matches(self, scope: Asked) -> tuple[Match, Asked]:
         asks = scope.get("method") == "HEAD"
@@ -121,9 +122,19 @@ class Route(APIRoute):
         handle = super().get_route_handler()
 
         async def strictly(request: Request) -> Response:
+            self._check_parameters(request)
             return await handle(_StrictRequest(request.scope, request.receive))
 
         return strictly
+
+    def _check_parameters(self, request: Request) -> None:
+        if not request.url.path.startswith(API):
+            return  # a health check, or a reading of the metrics, may carry what it likes
+        known = sorted(field.alias for field in self.dependant.query_params)
+        for name in request.query_params:
+            if name not in known:
+                hint = f"There are: {', '.join(known) or 'none'}."
+                raise UnknownName("parameter", name[:MOST_NAME], known, hint)
 
 
 # --- who asks ------------------------------------------------------------------------------------

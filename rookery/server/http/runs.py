@@ -1,6 +1,6 @@
 """Routes to runs: the list, a new one, and what can be read of each."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from anyio import to_thread
 from fastapi import APIRouter, Path, Query
@@ -22,6 +22,7 @@ from rookery.control.models import (
     RunPage,
     Use,
 )
+from rookery.control.run_state import Status
 from rookery.server.control_plane import ControlPlane
 from rookery.server.http.files import FileAnswer
 from rookery.server.http.openapi import FILE_ANSWERS, refusals
@@ -86,7 +87,7 @@ def runs_router(plane: ControlPlane) -> APIRouter:
         caller: Reader,
         limit: Limit = 100,
         cursor: Cursor = "",
-        status: Annotated[str, Query(max_length=20)] = "",
+        status: Annotated[Literal["", Status], Query(description="only runs of this status")] = "",
         environment: Annotated[str, Query(max_length=200)] = "",
     ) -> Response:
         """Runs, newest first."""

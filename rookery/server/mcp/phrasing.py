@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from pydantic import BaseModel
+
 _TOOLS = {  # what a person types -> the tool that does it
     "runs list": "list_runs",
     "runs show": "get_run",
@@ -25,10 +27,21 @@ _TOOLS = {  # what a person types -> the tool that does it
     "audit": "get_audit",
     "why": "why",
 }
+_SCALES = {"actor": "scale_actors", "learner": "scale_learner"}
 _TYPED = re.compile(rf"`?\brookery ({'|'.join(_TOOLS)})\b( [\w.:@/-]*\w)?`?")
+_SCALED = re.compile(r"`?\brookery scale \S+ --(actor|learner)s? (\d+)`?")
+_SAID = ("why", "summary")  # fields of answers in which we tell what to do
 
 
 def in_tools(text: str) -> str:
     """`rookery envs` becomes list_environments, and --env.KEY the config's environment.kwargs."""
-    told = _TYPED.sub(lambda found: _TOOLS[found[1]], text)
+    told = _SCALED.sub(lambda found: f"{_SCALES[found[1]]} with count={found[2]}", text)
+    told = _TYPED.sub(lambda found: _TOOLS[found[1]], told)
     return re.sub(r"--env\.(\w+)", r"environment.kwargs.\1", told)
+
+
+def said_in_tools(answer: BaseModel) -> BaseModel:
+    """An answer whose advice is in the words of the tools."""
+    said = {name: getattr(answer, name, None) for name in _SAID}
+    told = {name: in_tools(text) for name, text in said.items() if isinstance(text, str)}
+    return answer.model_copy(update=told)

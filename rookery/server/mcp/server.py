@@ -33,7 +33,7 @@ from rookery.control.tokens import Token, allows
 from rookery.errors import Forbidden, InputError, RookeryError, UnknownName
 from rookery.server.mcp.calls import Call, Tool
 from rookery.server.mcp.consent import Asking, Questions, ask
-from rookery.server.mcp.phrasing import in_tools
+from rookery.server.mcp.phrasing import in_tools, said_in_tools
 from rookery.server.mcp.resources import OF_RUN, RUNS, name_of, read
 from rookery.server.mcp.tools import TOOLS
 from rookery.server.mcp.untrusted import (
@@ -46,6 +46,7 @@ from rookery.server.mcp.untrusted import (
     structured,
     untrusted_fields,
 )
+from rookery.server.misfits import misfits
 
 if TYPE_CHECKING:
     from rookery.server.control_plane import ControlPlane
@@ -99,7 +100,8 @@ class RookeryServer(MCPServer[Any]):
             if name not in TOOLS:
                 raise UnknownName("tool", name[:100], TOOLS)
             call = self._call(context or Context(mcp_server=self), TOOLS[name])
-            return _answer(await TOOLS[name].act(call, _arguments(TOOLS[name], arguments)))
+            answer = await TOOLS[name].act(call, _arguments(TOOLS[name], arguments))
+            return _answer(said_in_tools(answer))
         except Asking as asking:
             return asking.result
         except RookeryError as error:
@@ -158,7 +160,7 @@ class RookeryServer(MCPServer[Any]):
         try:
             call = self._call(context or Context(mcp_server=self), TOOLS["list_runs"])
             found = await read(call, str(uri))
-            text = as_text(structured(found))
+            text = as_text(structured(said_in_tools(found)))
         except RookeryError as error:
             raise ResourceNotFoundError(_line(in_tools(str(error)))) from None
         except Exception:
@@ -190,19 +192,8 @@ def _arguments(tool: Tool, arguments: dict[str, Any]) -> BaseModel:
     try:
         return tool.takes.model_validate(arguments)
     except ValidationError as error:
-        raise InputError(_problems(tool, error)) from None
-
-
-def _problems(tool: Tool, error: ValidationError) -> str:
-    """What does not fit, as REST says it; what was sent is not repeated."""
-    lines = []
-    for found in error.errors(include_url=False, include_input=False):
-        where = ".".join(str(part) for part in found["loc"])
-        if found["type"] == "extra_forbidden" and len(found["loc"]) == 1:
-            lines.append(str(UnknownName("argument", where[:100], tool.takes.model_fields)))
-        else:
-            lines.append(f"{where}: {found['msg'][:1].lower()}{found['msg'][1:]}")
-    return "; ".join(dict.fromkeys(lines))
+        errors = error.errors(include_url=False)
+        raise InputError(misfits(errors, "argument", tool.takes.model_fields)) from None
 
 
 def _answer(answer: BaseModel) -> CallToolResult:

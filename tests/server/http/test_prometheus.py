@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -115,6 +116,24 @@ def test_a_run_is_told_with_all_its_numbers() -> None:
     assert value(samples, "rookery_run_rating_sigma", run="r") == 1.5
     info = {"run": "r", "environment": "CartPole-v1", "algorithm": "ppo", "status": "running"}
     assert value(samples, "rookery_run_info", **info) == 1
+
+
+def test_names_and_texts_are_as_promtool_wants_them() -> None:
+    found = written(FakePlane(row(), lag_max={"r": 3}), used_meter())
+    for family in text_string_to_metric_families(found):
+        samples = {sample.name for sample in family.samples}
+        assert family.documentation.endswith("."), family.name
+        assert re.fullmatch(r"rookery(_[a-z]+)+", family.name), family.name
+        assert not re.search(r"_(ms|msec|milliseconds|minutes|kb|mb|count|sum)$", family.name)
+        totals = {name for name in samples if name.endswith("_total")}
+        assert totals == (samples if family.type == "counter" else set()), family.name
+        assert family.type in ("counter", "gauge", "histogram"), family.name
+
+
+def used_meter() -> HttpMeter:
+    meter = HttpMeter()
+    meter.record("GET", "/api/v1/runs", 200, 0.01)
+    return meter
 
 
 def test_what_is_not_known_is_not_said() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -188,10 +189,32 @@ def test_nothing_is_said_of_runs_before_they_are_known(
 
 def test_what_is_not_there_is_a_problem(shared: Stage) -> None:
     assert "nothing at" in detail(shared.ask("GET", "nothing"), 404)
-    assert "did you mean pause?" in detail(shared.ask("POST", "runs/a-run/puase"), 404)
+    for path, word in {
+        "runs/a-run/puase": "pause",
+        "runs/a-run/metrcs": "metrics",
+        "rnus/a-run/metrics": "runs",
+        "rnus": "runs",
+        "enviroments": "environments",
+    }.items():
+        assert f"did you mean {word}?" in detail(shared.ask("GET", path), 404)
     answer = shared.ask("PUT", "runs", {})
     assert answer.headers["allow"] == "GET, HEAD, POST"
     assert "GET, HEAD, POST" in detail(answer, 405)
+
+
+def test_a_name_or_choice_that_there_is_not_is_refused_with_the_nearest(stage: Stage) -> None:
+    stage.create("a-run")
+    scaled = stage.ask("POST", "runs/a-run/scale-actors", {"count": 2, "reasn": "x"})
+    assert detail(scaled, 422) == "unknown key 'reasn'; did you mean reason?"
+    wrong = stage.ask("POST", "tokens", {"scope": "opperate"})
+    assert detail(wrong, 422).endswith("; did you mean operate?")
+    listed = detail(stage.ask("GET", "runs?status=runing"), 422)
+    assert listed.startswith("query.status: input should be '', 'created'")
+    assert listed.endswith("; did you mean running?")
+    gone = detail(stage.ask("DELETE", "runs/a-run?dryrun=true"), 422)
+    assert gone == "unknown parameter 'dryrun'; did you mean dry_run? There are: dry_run, reason."
+    assert stage.got("runs/a-run")["run"] == "a-run"
+    assert stage.ask("GET", "/metrics?now=1").status_code == 200
 
 
 def test_a_path_that_takes_several_methods_allows_them_all(shared: Stage) -> None:
@@ -616,6 +639,11 @@ def test_a_dry_run_of_a_new_run_looks_and_creates_nothing(stage: Stage) -> None:
         ({"environment": {"id": "CartPole-v9"}}, 422, "did you mean CartPole-v1"),
         ({"environment": {"id": "CartPole-v1"}, "sed": 1}, 422, "did you mean seed"),
         ({}, 422, "no environment given"),
+        (
+            {"environment": {"id": "CartPole-v1"}, "replay": {"run": "nobodys"}},
+            422,
+            "replay.run: unknown run 'nobodys'",
+        ),
         ({"environment": {"id": "os:getcwd"}}, 403, "allow.code"),
         (
             {"environment": {"id": "CartPole-v1"}, "checkpoint": {"uri": "file:/tmp/x"}},
@@ -908,6 +936,16 @@ def test_nothing_else_can_be_fetched(kept: Stage, path: str) -> None:
     assert answer.headers["content-type"] == PROBLEM
 
 
+def test_what_is_still_being_written_is_not_offered(kept: Stage) -> None:
+    half = kept.home.run_dir("a-run") / "checkpoints" / ".writing-x" / "state.safetensors"
+    half.parent.mkdir(parents=True)
+    half.write_bytes(b"half")
+    listed = [a["path"] for a in kept.got("runs/a-run/artifacts")["artifacts"]]
+    assert listed and not any(".writing" in path for path in listed)
+    path = f"runs/a-run/artifacts/{half.relative_to(kept.home.run_dir('a-run')).as_posix()}"
+    detail(kept.ask("GET", path), 404)
+
+
 def test_a_ticket_fetches_one_file_once(kept: Stage) -> None:
     made = kept.ask("POST", "tickets", {"path": f"/api/v1/{LOG}"}, scope="read")
     assert made.status_code == 201
@@ -928,13 +966,15 @@ def test_a_ticket_lasts_for_a_head_and_the_ranges_of_one_download(kept: Stage) -
     detail(kept.ask("GET", url, scope=None, headers={"Range": "bytes=0-1"}), 401)
 
 
-@pytest.mark.parametrize(
-    "path", ["runs", "runs/a-run/artifacts", "audit", "algorithms", "openapi.json"]
-)
-def test_head_works_where_get_does(kept: Stage, path: str) -> None:
-    got, head = kept.ask("GET", path), kept.ask("HEAD", path)
-    assert head.status_code == got.status_code == 200
-    assert head.headers["content-length"] == got.headers["content-length"]
+def test_head_works_where_get_does(kept: Stage) -> None:
+    known = {"{run}": "a-run", "{file}": "learner-0.1.log", "{path}": "logs/learner-0.1.log"}
+    templates = [p for p, methods in kept.got("openapi.json")["paths"].items() if "get" in methods]
+    assert len(templates) > 20
+    for template in templates:
+        path = re.sub(r"\{\w+\}", lambda found: known[found[0]], template)
+        got, head = kept.ask("GET", path), kept.ask("HEAD", path)
+        assert head.status_code == got.status_code, path
+        assert head.headers["content-type"] == got.headers["content-type"], path
     assert kept.ask("HEAD", "nowhere").status_code == 404
     assert kept.ask("HEAD", "tickets").status_code == 405
 

@@ -46,9 +46,11 @@ from rookery.messages import (
     Event,
     JobDone,
     RunEnded,
+    ScaleLearner,
     StartRun,
     StopRun,
     WorkerFailed,
+    WorkerStarted,
     WorkerStarting,
 )
 from rookery.server.control_plane import ControlPlane
@@ -372,12 +374,50 @@ async def test_a_status_that_there_is_not_is_an_error(world: World, era: str) ->
         for tool, more in (("list_runs", {}), ("wait_for_run", {"run": RUN})):
             line = error(await client.call_tool(tool, {**more, "status": "runing"}))
             assert line.startswith("status: input should be") and "'running'" in line
+            assert line.endswith("; did you mean running?")
 
 
 async def test_errors_speak_of_tools_and_not_of_a_shell(world: World, era: str) -> None:
     async with connected(world, era) as client:
         line = error(await client.call_tool("create_run", {"config": {}}))
-    assert "create_run" in line and "rookery" not in line
+    assert line == (
+        "no environment given: name one, like CartPole-v1; list_environments lists them"
+    )
+
+
+async def test_advice_in_answers_speaks_of_tools_too(world: World, era: str) -> None:
+    asked = {"run": RUN, "a": RUN, "b": "scrpt:random", "dry_run": True}
+    await world.plane.submit(StartRun(run=RUN))
+    await world.plane.submit(ScaleLearner(run=RUN, count=0))
+    world.say(
+        WorkerStarting(run=RUN, kind="actor", index=0, incarnation=2),
+        WorkerStarted(run=RUN, kind="actor", index=0, incarnation=2, pid=os.getpid()),
+    )
+    async with connected(world, era) as client:
+        would = data(await client.call_tool("play_match", asked))
+        told = data(await client.call_tool("why", {"run": RUN}))
+        (read,) = (await client.read_resource(f"rookery://runs/{RUN}/why")).contents
+    assert would["outcome"] == "would_reject" and would["why"].endswith("? run list_players")
+    assert told["summary"].endswith("Go on with: scale_learner with count=1")
+    assert json.loads(read.text)["summary"] == told["summary"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "asked", "words"),
+    [
+        ("evaluate", {"player": "polcy"}, "unknown player 'polcy'; did you mean policy?"),
+        ("evaluate", {"player": "script:randm"}, "unknown script 'randm'; did you mean random?"),
+        ("play_match", {"a": RUN, "b": "script:random"}, "has one seat, and a match needs two"),
+    ],
+)
+async def test_a_job_that_cannot_be_done_is_refused_at_once(
+    world: World, era: str, tool: str, asked: dict[str, str], words: str
+) -> None:
+    before = len(world.commands())
+    async with connected(world, era) as client:
+        line = error(await client.call_tool(tool, {"run": RUN, "wait_s": 0, **asked}))
+    assert words in line and "rookery" not in line
+    assert len(world.commands()) == before
 
 
 def test_every_command_of_the_shell_has_a_tool_that_exists() -> None:
@@ -553,11 +593,11 @@ async def test_an_evaluation_is_waited_for(world: World, era: str) -> None:
 
 async def test_a_job_that_takes_longer_goes_on(world: World, era: str) -> None:
     async with connected(world, era) as client:
-        asked = {"run": RUN, "a": RUN, "b": "script:random", "wait_s": 0}
-        answer = data(await client.call_tool("play_match", asked))
+        asked = {"run": RUN, "wait_s": 0}
+        answer = data(await client.call_tool("evaluate", asked))
         assert not answer["finished"]
         assert RUN in answer["look"] and answer["command"] in answer["look"]
-        assert answer["command"] == newest(world, "play_match")
+        assert answer["command"] == newest(world, "evaluate")
 
 
 @pytest.mark.usefixtures("often")
