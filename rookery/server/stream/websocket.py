@@ -29,6 +29,8 @@ HELLO_S = 5.0  # for the first message of a client without a header
 TOKEN_S = 10.0  # how often a client's token is looked at again: it may be revoked, or expire
 GOOD_BYE_S = 5.0  # for the last frame to a client that may not read
 
+MOST_REASON = 120  # bytes; a frame that ends a conversation has room for 123
+
 GONE = (WebSocketDisconnect, WebSocketDisconnected, OSError)  # what a lost client looks like
 
 Authenticate = Callable[[str], Token | None]
@@ -96,7 +98,7 @@ class Caller:
         try:
             with anyio.move_on_after(GOOD_BYE_S):
                 await self.websocket.send_text(error(refusal.detail))
-                await self.websocket.close(refusal.code, refusal.detail[:100])
+                await self.websocket.close(refusal.code, _reason(refusal.detail))
         except GONE:
             logger.debug("a client left before it could be told")
 
@@ -132,6 +134,11 @@ def decoded(message: Mapping[str, object], decode: Callable[[str], Said], where:
         return decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as problem:
         raise Hangup(BAD_MESSAGE, f"not a message of {where}: {str(problem)[:300]}") from None
+
+
+def _reason(detail: str) -> str:
+    """As much as the frame that ends a conversation has room for."""
+    return detail.encode(errors="replace")[:MOST_REASON].decode(errors="ignore")
 
 
 def error(detail: str) -> str:

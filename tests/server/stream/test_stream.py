@@ -403,6 +403,7 @@ BAD = {
     "a bad seq": '{"type":"subscribe","runs":["a"],"kinds":["events"],"after":{"events":-2}}',
     "half a seq": '{"type":"subscribe","runs":["a"],"kinds":["events"],"after":{"events":1.5}}',
     "an unknown key": '{"type":"subscribe","runs":["a"],"kinds":["events"],"since":1}',
+    "one of many bytes": json.dumps({"type": "subscribe", "\u20ac" * 90: 1}, ensure_ascii=False),
 }
 
 
