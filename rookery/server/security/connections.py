@@ -45,9 +45,13 @@ class Connection:
         self._is_open = False
         self._table.forget(self)
 
+    def note(self, why: Refusal) -> None:
+        """In the log, why it ends."""
+        self._table.log.note(why, self.address)
+
     def drop(self, why: Refusal) -> None:
         """Without an answer; the log says why."""
-        self._table.log.note(why, self.address)
+        self.note(why)
         self.leave()
         self._abort()
 

@@ -33,9 +33,11 @@ API_HEADERS: Headers = [
 ]
 _LOG_EVERY_S = 60.0
 _SERVER_LOG = "uvicorn.error"
+_MCP_LOG = "mcp"
 _SAID_ELSEWHERE = (
     "ASGI callable returned without completing handshake.",
     "Invalid HTTP request received.",
+    "Invalid UTF-8 sequence received from client.",
 )
 
 logger = logging.getLogger(__name__)
@@ -110,6 +112,9 @@ BAD_TEXT = refusal(400, "not UTF-8", "send the JSON in UTF-8")
 TOO_DEEP = refusal(400, "JSON too deep", "the JSON nests deeper than 64 levels: flatten it")
 TOO_SLOW = refusal(408, "body too slow", "the body did not arrive in time: send it again")
 NOT_HTTP = refusal(400, "not HTTP", "this is no request of HTTP/1.1")
+NOT_WEBSOCKET = refusal(
+    400, "not WebSocket", "this begins no WebSocket: leave out its body, and long headers"
+)
 HEAD_TOO_LARGE = refusal(
     431, "head too large", "the address and the headers are too long or too many: send fewer"
 )
@@ -168,12 +173,14 @@ async def answer_upgrade(refusal: Refusal, scope: Scope, send: Send) -> None:
 
 
 def quieten_server_log() -> None:
-    """Keep secrets, and what strangers can make it say without end, out of uvicorn's own log.
+    """Keep secrets, and what clients can make them say without end, out of the libraries' logs.
 
-    At DEBUG it has the headers of every upgrade and all that a WebSocket says, a token in `hello`
-    included; at INFO a line for every upgrade; and it takes each refusal of one for an error. Of
-    what is left each kind is said once a minute.
+    At DEBUG uvicorn has the headers of every upgrade and all that a WebSocket says, a token in
+    `hello` included; at INFO a line for every upgrade; and it takes each refusal of one for an
+    error. Of what is left each kind is said once a minute. The SDK of MCP has a line or two for
+    every session and for each request that it refuses.
     """
+    logging.getLogger(_MCP_LOG).setLevel(logging.ERROR)
     log = logging.getLogger(_SERVER_LOG)
     log.setLevel(logging.WARNING)
     log.addFilter(Seldom())

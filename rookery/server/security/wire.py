@@ -14,14 +14,17 @@ from asyncio import TimerHandle, Transport
 from collections.abc import Callable
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.exceptions import InvalidState
 
 from rookery.server.security.connections import STATE, Connection, Connections
 from rookery.server.security.refusals import (
     HEAD_TOO_LARGE,
     HEAD_TOO_SLOW,
     NOT_HTTP,
+    NOT_WEBSOCKET,
     TOO_MUCH_SAID,
     UNREAD,
     Refusal,
@@ -52,6 +55,7 @@ class HttpConnection(HttpToolsProtocol):
         self._why = NOT_HTTP
         self._in_head, self._is_over, self._has_delivered = True, False, False
         self._undelivered = 0  # bytes that the parser has taken in
+        self._answered: RequestResponseCycle | None = None  # uvicorn knows the newest request alone
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -66,6 +70,7 @@ class HttpConnection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(self._timer, self._stalled)
         self._connection.leave()
+        self._forsake()
         super().connection_lost(exc)
 
     # --- what comes ------------------------------------------------------------------------------
@@ -113,8 +118,26 @@ class HttpConnection(HttpToolsProtocol):
         self._is_over = True
         self._end(self._timer, self._stalled)
         super().handle_websocket_upgrade()
+        upgraded = self.transport.get_protocol()
+        if isinstance(upgraded, WebSocketConnection) and not upgraded.handshake_initiated:
+            self._refuse(NOT_WEBSOCKET)  # its parser takes less than ours, and says nothing
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answered = cycle
+        super()._start_asgi_task(cycle, app)
 
     # --- how it ends -----------------------------------------------------------------------------
+
+    def _forsake(self) -> bool:
+        """Let whoever answers know that nobody listens; whether an answer is under way."""
+        cycle = self._answered
+        if cycle is None or cycle.response_complete:
+            return False
+        is_answering = cycle.response_started or cycle is not self.cycle
+        cycle.disconnected, cycle.waiting_for_100_continue = True, False
+        cycle.message_event.set()
+        self.pipeline.clear()
+        return is_answering
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(self._why)
@@ -134,15 +157,9 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.abort()
             return
         self._table.log.note(refusal, self._address)
-        cycle = self.cycle
-        if cycle is not None and not cycle.response_complete:
-            is_answering = cycle.response_started or bool(self.pipeline)
-            cycle.disconnected = True
-            cycle.message_event.set()
-            self.pipeline.clear()
-            if is_answering:
-                self.transport.abort()
-                return
+        if self._forsake():
+            self.transport.abort()
+            return
         self.transport.write(as_bytes(refusal))
         if self.transport.can_write_eof():
             self.transport.write_eof()
@@ -178,6 +195,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
     """The same connection after its upgrade."""
 
     _heard = 0  # bytes since
+    _is_broken = False  # it said what is no frame, or no text
 
     @property
     def _connection(self) -> Connection:
@@ -190,7 +208,21 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             if self._heard > HELLO_BYTES:
                 self._connection.drop(TOO_MUCH_SAID)
                 return
-        super().data_received(data)
+        try:
+            super().data_received(data)
+        except InvalidState:  # what came with the end of the conversation was no text either
+            self._connection.drop(NOT_WEBSOCKET)
+
+    def handle_parser_exception(self) -> None:
+        self._is_broken = True
+        self._connection.note(NOT_WEBSOCKET)
+        super().handle_parser_exception()
+
+    async def send(self, message: Any) -> None:
+        """The app does not know yet what it is told in its next message."""
+        if self._is_broken:
+            raise ClientDisconnected
+        await super().send(message)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connection.leave()

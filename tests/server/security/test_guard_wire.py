@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import socket
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import Queue
 
 import pytest
 import uvicorn
@@ -26,6 +28,7 @@ from rookery.server.security.wire import WebSocketConnection, http_connections
 TIMEOUT_S = 20.0
 RUNS = "/api/v1/runs"
 ARTIFACT = "/api/v1/runs/x/artifacts/a.mp4"
+GOOD_BYE = {"type": "websocket.close", "code": 1000}
 UPGRADE = (
     "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
     "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
@@ -34,8 +37,11 @@ UPGRADE = (
 
 @dataclass
 class Inner:
-    """Keeps what reached it; a WebSocket is accepted and closed."""
+    """Keeps what reached it; a WebSocket is accepted and closed, or spoken to until it is gone."""
 
+    is_patient: bool = False  # hears until the client has left, before it answers
+    talks: bool = False
+    left: Queue[str] = field(default_factory=Queue)  # how each client did that
     seen: list[tuple[str, str, bytes]] = field(default_factory=list)
     heads: list[list[tuple[bytes, bytes]]] = field(default_factory=list)  # after the body came
     answer: bytes = b"{}"
@@ -45,16 +51,29 @@ class Inner:
             self.seen.append(("WEBSOCKET", scope["path"], b""))
             await receive()
             await send({"type": "websocket.accept"})
-            await send({"type": "websocket.close", "code": 1000})
+            await (self._talk(receive, send) if self.talks else send(GOOD_BYE))
             return
         body = (await receive())["body"] if scope["method"] == "POST" else b""
         self.seen.append((scope["method"], scope["path"], body))
         self.heads.append(list(scope["headers"]))
+        if self.is_patient:
+            while (await receive())["type"] != "http.disconnect":
+                continue
+            self.left.put(scope["path"])
         length = str(len(self.answer)).encode()
         headers = [(b"content-length", length), (b"content-type", b"application/json")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": self.answer, "more_body": True})
         await send({"type": "http.response.body", "body": b""})  # once there is room for it
+
+    async def _talk(self, receive: Receive, send: Send) -> None:
+        await receive()
+        try:
+            while True:
+                await send({"type": "websocket.send", "text": "and then"})
+                await asyncio.sleep(0.001)
+        except OSError as gone:
+            self.left.put(type(gone).__name__)
 
 
 @dataclass
@@ -150,6 +169,7 @@ def serving(home: Path, connections: int = 256) -> Iterator[Served]:
     thread.join(TIMEOUT_S)
     assert not thread.is_alive()
     listener.close()
+    logging.getLogger("mcp").setLevel(logging.NOTSET)
     log = logging.getLogger("uvicorn.error")
     log.setLevel(logging.NOTSET)
     for added in list(log.filters):

@@ -179,6 +179,67 @@ def test_a_conversation_says_who_it_is_before_it_says_much(served: Served) -> No
     assert 512 * len(ping) * 2 > HELLO_BYTES, "the second time at the latest"
 
 
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    """What is logged, none of which may have a traceback."""
+    yield caplog
+    said = caplog.get_records("call")
+    assert not [record.getMessage() for record in said if record.exc_info]
+
+
+@pytest.mark.parametrize(
+    ("target", "more"),
+    [
+        (STREAM, "X: " + "a" * 9000),
+        (f"{STREAM}?{'a' * 9000}", "X: a"),
+        (STREAM, "Content-Length: 5"),
+    ],
+    ids=["a long header", "a long address", "a body"],
+)
+def test_an_upgrade_that_its_parser_does_not_take_is_refused(
+    served: Served, target: str, more: str
+) -> None:
+    """Nothing was answered, and nothing ended it."""
+    reply = served.get(f"{UPGRADE}{served.host}{more}\r\n", target=target)
+    assert reply.status == 400 and "WebSocket" in reply.detail
+
+
+def test_whoever_is_answered_late_is_known_to_have_left(
+    served: Served, log: pytest.LogCaptureFixture
+) -> None:
+    """Also where more requests wait on the same connection, of which one was too many."""
+    served.inner.is_patient = True
+    request = f"GET {RUNS} HTTP/1.1\r\n{served.host}{served.bearer}\r\n".encode()
+    with served.connect() as connection:
+        connection.sendall(request * (PIPELINED + 3))
+        assert ended(connection) == b""
+    assert served.inner.left.get(timeout=TIMEOUT_S) == RUNS
+
+
+def test_a_body_that_breaks_off_is_not_asked_for(
+    served: Served, log: pytest.LogCaptureFixture
+) -> None:
+    head = f"{served.host}{served.bearer}Content-Type: application/json\r\nExpect: 100-continue\r\n"
+    request = f"POST {RUNS} HTTP/1.1\r\n{head}Transfer-Encoding: chunked\r\n\r\nnone"
+    assert served.raw(request).status == 400
+    assert served.get(served.host, target="/healthz").status == 200
+
+
+@pytest.mark.parametrize("and_leaves", [False, True])
+def test_what_is_no_text_ends_a_conversation(
+    served: Served, log: pytest.LogCaptureFixture, and_leaves: bool
+) -> None:
+    served.inner.talks = True
+    good, bad, close = b"\x81\x81\0\0\0\0a", b"\x81\x81\0\0\0\0\xff", b"\x88\x80\0\0\0\0"
+    with served.connect() as connection:
+        connection.sendall(f"GET {STREAM} HTTP/1.1\r\n{UPGRADE}{served.host}\r\n".encode())
+        assert Reply.read(connection).status == 101
+        connection.sendall(good + bad + (close if and_leaves else b""))
+        ended(connection)
+    assert served.inner.left.get(timeout=TIMEOUT_S) == "ClientDisconnected"
+    assert log.messages == ["refused 1 (not WebSocket), the last from 127.0.0.1"]
+
+
 def test_only_so_many_requests_wait_on_a_connection(served: Served) -> None:
     request = f"GET {RUNS} HTTP/1.1\r\n{served.host}\r\n".encode()
     with served.connect() as connection:
