@@ -2,11 +2,11 @@
 
     python benchmarks/selfplay.py [--seconds 60] [--repeats 3] [--json]
 
-Each figure is `steady_steps_per_s` of `rookery train --json`: agent steps trained a second, compilation
-left out. The network and every hyperparameter are the same throughout: the tuned defaults of
-connect four. Printed are medians and two
-ratios with what we promise: Pgx over PettingZoo at least 8, and, against a league with four
-snapshots live, at least 0.6 of the rate with one.
+Each figure is `steady_steps_per_s` of `rookery train --json`: agent steps trained a second,
+compilation left out. The network and every hyperparameter are the same throughout: the tuned
+defaults of connect four. Printed are medians and two ratios with what we promise: Pgx over
+PettingZoo at least 8, and, against a league with four snapshots live, at least 0.6 of the rate with
+one.
 """
 
 from __future__ import annotations

@@ -30,18 +30,18 @@ class ImpalaConfig(ActorCriticConfig):
     """Importance-weighted actor-learner: V-trace corrects for the age of the weights."""
 
     kind: Literal["impala"] = "impala"
-    trace_lambda: float = Field(default=1.0, ge=0, le=1, json_schema_extra=LIVE)
+    trace_lambda: float = Field(default=0.95, ge=0, le=1, json_schema_extra=LIVE)
     rho_clip: float = Field(default=1.0, gt=0, json_schema_extra=LIVE)
     c_clip: float = Field(default=1.0, gt=0, json_schema_extra=LIVE)
     clip: float | None = Field(
-        default=None,
+        default=0.2,
         gt=0,
         description="bounds each step of the policy as PPO does, which makes several passes safe; "
         "plain policy gradient when null",
     )
-    epochs: int = Field(default=1, ge=1, le=100, description="passes over a batch")
-    minibatches: int = Field(default=1, ge=1, description="parts of a batch, cut across lanes")
-    normalize_advantages: bool = Field(default=False, description="per minibatch")
+    epochs: int = Field(default=4, ge=1, le=100, description="passes over a batch")
+    minibatches: int = Field(default=4, ge=1, description="parts of a batch, cut across lanes")
+    normalize_advantages: bool = Field(default=True, description="per minibatch")
 
 
 class Impala(Algorithm):

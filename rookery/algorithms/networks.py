@@ -62,8 +62,13 @@ class Network:
             params[f"{torso}.out.b"] = np.zeros(outputs, np.float32)
         if isinstance(self.spec.action, Continuous):
             size = math.prod(self.spec.action.shape)
-            params["log_std"] = np.full(size, self.config.initial_log_std, np.float32)
+            params["log_std"] = np.full(size, self._initial_log_std(size), np.float32)
         return params
+
+    def _initial_log_std(self, size: int) -> float:
+        """Noise in many components adds up: measured, see docs/decisions/0033."""
+        chosen = self.config.initial_log_std
+        return -0.25 * math.log(max(1, size)) if chosen is None else chosen
 
     def init_stats(self) -> Stats:
         """Running statistics of raw observations and of returns; a count of 0 means identity."""

@@ -7,7 +7,8 @@ gradient is the sum of theirs, each policy's own parameters see its own loss alo
 
 Parameters are stepped in parts: the encoder and each policy's own. One norm clips the gradient of
 all parts by the leader's `max_grad_norm`; a part has its own moments and steps with its policy's
-learning rate, the encoder's with the leader's.
+learning rate, the encoder's with the leader's. The deviation of continuous actions steps faster
+than the rest: it decides how far what is played lags behind what is known.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ from rookery.algorithms.train_state import (
     TrainState,
     Update,
 )
+
+DEVIATION_PACE = 5.0  # so that sampled play keeps up with greedy play
 
 
 def make_policy_update(objective: Objective) -> PolicyUpdate:
@@ -105,7 +108,10 @@ def make_update(objectives: Sequence[Objective], trains_encoder: Sequence[bool] 
             for i in members
         )
         parts, unravel = _flatten(state)
-        rates = [hyper["learning_rate"] for hyper in hypers]
+        rates = [
+            hyper["learning_rate"] * _pace(policy.params)
+            for hyper, policy in zip(hypers, state.policies, strict=True)
+        ]
         moving = None
         if trains_encoder:
             rates.append(rates[leader])
@@ -187,6 +193,15 @@ def _shrink(hyper: Hyper, norm: Any) -> Any:
     if "max_grad_norm" not in hyper:
         return 1.0
     return jnp.minimum(1.0, hyper["max_grad_norm"] / (norm + 1e-6))
+
+
+def _pace(params: Params) -> Any:
+    """How much faster than the others each parameter steps, as flat as they are; 1 if none does."""
+    if "log_std" not in params:
+        return 1.0
+    paces = {name: jnp.ones_like(x) for name, x in params.items()}
+    paces["log_std"] *= DEVIATION_PACE
+    return ravel_pytree(paces)[0]
 
 
 def _flatten(state: GroupState) -> tuple[list[Any], list[Callable[[Any], Params]]]:

@@ -6,7 +6,10 @@ import time
 from typing import Any, TextIO
 
 from rookery.cli.text import last_episodes, say
+from rookery.config.algorithm import find
+from rookery.config.kinds import ALGORITHMS
 from rookery.config.models import RunConfig, StopConfig
+from rookery.config.tuned import entry_for
 from rookery.control.bounds import twice
 from rookery.control.queries import rate
 from rookery.control.run_state import RunState
@@ -46,6 +49,7 @@ class Progress:
             f"{self._config.actors.count} x {self._config.actors.envs_per_actor} environments, "
             f"{self._config.launcher} launcher, {self._config.bus.kind} bus"
         )
+        self._say(settings(self._config))
         if self._out.isatty():
             from rich.console import Console
             from rich.live import Live
@@ -219,6 +223,39 @@ def _excerpt(traceback: str) -> list[str]:
     """Its first frame, which is the user's, and its end."""
     lines = traceback.rstrip().splitlines()
     return lines if len(lines) <= MOST_LINES else [*lines[:3], "  ...", *lines[-5:]]
+
+
+def settings(config: RunConfig) -> str:
+    """What it learns with, and whether somebody measured that for this environment."""
+    algorithm, environment = config.algorithm, config.environment.id
+    entry = None
+    if algorithm.kind in ALGORITHMS:
+        entry = entry_for(find(algorithm.kind).tuned, environment)
+    began = "general defaults" if entry is None else f"defaults measured on {entry}"
+    words = [
+        f"{word} {value:g}" for word, name in _SETTINGS if (value := getattr(algorithm, name, None))
+    ]
+    normalised = [
+        word
+        for word, is_so in (
+            ("observations", config.network.normalize_observations),
+            ("returns", getattr(algorithm, "normalize_returns", False)),
+        )
+        if is_so
+    ]
+    if normalised:
+        words.append(f"{' and '.join(normalised)} normalised")
+    return f"  {began} and what you set: {', '.join(words)}"
+
+
+_SETTINGS = (
+    ("learning rate", "learning_rate"),
+    ("passes", "epochs"),
+    ("minibatch", "minibatch_size"),
+    ("minibatches", "minibatches"),
+    ("gamma", "gamma"),
+    ("entropy", "entropy_coef"),
+)
 
 
 def _pace(result: dict[str, Any]) -> str:

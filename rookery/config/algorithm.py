@@ -43,7 +43,7 @@ class ActorCriticConfig(AlgorithmConfig):
     value_coef: float = Field(default=0.5, ge=0, json_schema_extra=LIVE)
     max_grad_norm: float = Field(default=0.5, gt=0, json_schema_extra=LIVE)
     normalize_returns: bool = Field(
-        default=False, description="the value network predicts returns scaled to unit variance"
+        default=True, description="the value network predicts returns scaled to unit variance"
     )
 
 

@@ -70,9 +70,14 @@ class NetworkConfig(Part):
     gaussian: Literal["clipped", "squashed"] = Field(
         default="clipped", description="how a continuous action is kept within its bounds"
     )
-    initial_log_std: float = Field(default=0.0, ge=-5, le=2, description="continuous actions only")
+    initial_log_std: float | None = Field(
+        default=None,
+        ge=-5,
+        le=2,
+        description="continuous actions only; null: 0 for one component, less the more there are",
+    )
     normalize_observations: bool = Field(
-        default=False, description="by running mean and variance, kept by the learner"
+        default=True, description="by running mean and variance, kept by the learner"
     )
 
 

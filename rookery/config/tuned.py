@@ -18,26 +18,45 @@ _BOARD: dict[str, Any] = {  # small boards, won or lost at the end
         "minibatch_size": 2048,
         "gamma": 1.0,
         "entropy_coef": 0.04,  # wide play: a sharp policy wins as the first seat and learns no more
+        "normalize_returns": False,  # they are -1, 0 or 1 already
     },
     "network": {
         "encoder": "board",
         "encoder_hidden": [128, 128],
         "hidden": [],
         "activation": "relu",
+        "normalize_observations": False,
     },
 }
+_CONTROL: dict[str, Any] = {  # MuJoCo: slow to step, so each batch is used well
+    "algorithm": {"epochs": 10, "minibatch_size": 256, "gae_lambda": 0.9},
+}
+_MUJOCO = (
+    "Ant HalfCheetah Hopper Humanoid HumanoidStandup InvertedDoublePendulum InvertedPendulum "
+    "Pusher Reacher Swimmer Walker2d"
+)
 _TIC_TAC_TOE = {**_BOARD, "league": {"reference": ["script:random", "script:perfect"]}}
 _CONNECT_FOUR = {**_BOARD, "league": {"reference": ["script:random", "script:minimax?depth=2"]}}
 
 PPO: dict[str, dict[str, Any]] = {
     "CartPole-v1": {
         "actors": {"envs_per_actor": 128, "rollout_steps": 32},
-        "algorithm": {"learning_rate": 2e-3, "epochs": 4, "minibatch_size": 512, "gae_lambda": 0.9},
+        "algorithm": {
+            "learning_rate": 2e-3,
+            "epochs": 4,
+            "minibatch_size": 512,
+            "gae_lambda": 0.9,
+            "normalize_returns": False,
+        },
+        "network": {"normalize_observations": False},
     },
     "Acrobot-v1": {
         "actors": {"envs_per_actor": 32, "rollout_steps": 128},
-        "algorithm": {"learning_rate": 1e-3, "epochs": 4, "minibatch_size": 512},
-        "network": {"normalize_observations": True},
+        "algorithm": {
+            "learning_rate": 1e-3,
+            "epochs": 4,
+            "minibatch_size": 512,
+        },
     },
     "Pendulum-v1": {
         "actors": {"envs_per_actor": 32, "rollout_steps": 128},
@@ -47,9 +66,7 @@ PPO: dict[str, dict[str, Any]] = {
             "epochs": 10,
             "minibatch_size": 512,
             "gamma": 0.95,
-            "normalize_returns": True,
         },
-        "network": {"normalize_observations": True},
     },
     "FrozenLake-v1": {
         "actors": {"envs_per_actor": 32, "rollout_steps": 64},
@@ -58,6 +75,7 @@ PPO: dict[str, dict[str, Any]] = {
             "epochs": 4,
             "minibatch_size": 512,
             "entropy_coef": 0.02,
+            "normalize_returns": False,
         },
     },
     "LunarLander-v3": {
@@ -69,9 +87,7 @@ PPO: dict[str, dict[str, Any]] = {
             "gamma": 0.995,
             "gae_lambda": 0.97,
             "entropy_coef": 0.005,
-            "normalize_returns": True,
         },
-        "network": {"normalize_observations": True},
     },
     "pgx:tic_tac_toe": _TIC_TAC_TOE,
     "pettingzoo:tictactoe_v3": _TIC_TAC_TOE,
@@ -85,13 +101,18 @@ PPO: dict[str, dict[str, Any]] = {
             "minibatch_size": 832,
             "gamma": 0.95,
             "entropy_coef": 0.01,
-            "normalize_returns": True,
         },
-        "network": {"normalize_observations": True},
     },
+    **{f"{name}-v*": _CONTROL for name in _MUJOCO.split()},
     "gymnax:*": {
         "actors": {"envs_per_actor": 64, "rollout_steps": 64},
-        "algorithm": {"learning_rate": 1e-3, "minibatch_size": 512, "entropy_coef": 0.01},
+        "algorithm": {
+            "learning_rate": 1e-3,
+            "minibatch_size": 512,
+            "entropy_coef": 0.01,
+            "normalize_returns": False,
+        },
+        "network": {"normalize_observations": False},
     },
 }
 
@@ -100,47 +121,38 @@ IMPALA: dict[str, dict[str, Any]] = {
         "actors": {"envs_per_actor": 64, "rollout_steps": 32},
         "algorithm": {
             "learning_rate": 2e-3,
-            "clip": 0.2,
-            "epochs": 4,
-            "minibatches": 4,
-            "trace_lambda": 0.95,
-            "normalize_advantages": True,
+            "normalize_returns": False,
         },
+        "network": {"normalize_observations": False},
     },
     "Acrobot-v1": {
         "actors": {"envs_per_actor": 32, "rollout_steps": 64},
         "algorithm": {
             "learning_rate": 1e-3,
-            "clip": 0.2,
-            "epochs": 4,
-            "minibatches": 4,
-            "trace_lambda": 0.95,
-            "normalize_advantages": True,
         },
-        "network": {"normalize_observations": True},
     },
     "Pendulum-v1": {
         "actors": {"envs_per_actor": 32, "rollout_steps": 64},
         "algorithm": {
             "learning_rate": 1e-3,
-            "clip": 0.2,
             "epochs": 8,
-            "minibatches": 4,
             "gamma": 0.9,
-            "trace_lambda": 0.95,
-            "normalize_advantages": True,
-            "normalize_returns": True,
         },
-        "network": {"normalize_observations": True},
     },
 }
 
 
 def tuned_defaults(table: Mapping[str, Any], environment_id: str) -> dict[str, Any]:
     """A fresh mapping of an algorithm's defaults for this environment; empty where it has none."""
-    for pattern, values in table.items():
+    entry = entry_for(table, environment_id)
+    return {} if entry is None else copy.deepcopy(dict(table[entry]))
+
+
+def entry_for(table: Mapping[str, Any], environment_id: str) -> str | None:
+    """The name or pattern* under which this environment was measured; None where it was not."""
+    for pattern in table:
         if environment_id == pattern or (
             pattern.endswith("*") and environment_id.startswith(pattern[:-1])
         ):
-            return copy.deepcopy(dict(values))
-    return {}
+            return pattern
+    return None

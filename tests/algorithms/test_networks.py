@@ -138,6 +138,17 @@ def test_the_policy_is_as_wide_as_its_distribution(action: ActionSpace, width: i
         assert "log_std" not in params
 
 
+def test_the_more_components_an_action_has_the_less_each_deviates_at_first() -> None:
+    def deviation(components: int) -> float:
+        space = Continuous((components,), (-1.0,) * components, (1.0,) * components)
+        params, _ = initial_arrays(network_for((BOX,), space, hidden=[8]), seed=0)
+        (found,) = set(np.exp(params["log_std"]).tolist())
+        return float(found)
+
+    assert deviation(1) == 1
+    assert deviation(16) == pytest.approx(0.5)
+
+
 def test_acting_needs_neither_the_value_network_nor_the_returns() -> None:
     network = network_for((IMAGE, BOX), normalize_observations=True)
     params, stats = initial_arrays(network, seed=0)

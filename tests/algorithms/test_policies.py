@@ -96,8 +96,8 @@ REFUSED: dict[str, tuple[list[PolicySetup], str]] = {
         "'a' and 'b' .* make 4 and 6 gradient steps",
     ),
     "gradient steps, impala": (
-        [eye("a", ImpalaConfig(epochs=2)), eye("b", ImpalaConfig(minibatches=4))],
-        "'a' and 'b' .* make 2 and 4 gradient steps",
+        [eye("a", ImpalaConfig(epochs=2)), eye("b", ImpalaConfig())],
+        "'a' and 'b' .* make 8 and 16 gradient steps",
     ),
     "kl_stop": (
         [eye("a"), eye("b", SMALL.model_copy(update={"kl_stop": 0.02}))],

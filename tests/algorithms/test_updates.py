@@ -19,6 +19,7 @@ from rookery.algorithms.impala import Impala, ImpalaConfig
 from rookery.algorithms.networks import Network, initial_arrays
 from rookery.algorithms.ppo import PPO, PPOConfig
 from rookery.algorithms.train_state import TrainState, init_state
+from rookery.algorithms.update import DEVIATION_PACE
 from rookery.config.algorithm import live_hyperparameters
 from rookery.config.models import NetworkConfig
 from rookery.envs import SOLO_SEAT
@@ -416,6 +417,19 @@ def test_both_algorithms_learn_where_to_point(algorithm: str, gaussian: str) -> 
     greedy = PolicyPlayer(setup.network, greedy=True)
     decision = greedy.act(arrays, {"": np.ones((1, 1), np.float32)}, None, {}, setup.rng)
     assert abs(float(decision.to_environment[0, 0]) - 0.5) < 0.1
+
+
+def test_the_deviation_steps_faster_than_the_rest() -> None:
+    one_step = {"epochs": 1, "minibatch_size": ROWS, "learning_rate": 1e-3}
+    setup = Setup(ContinuousBandit, {"target": 0.5}, algorithm="ppo", quickly=True, **one_step)
+    before = setup.state.params
+    setup.learn()
+    moved = {
+        name: float(np.abs(np.asarray(x) - np.asarray(before[name])).max())
+        for name, x in setup.state.params.items()
+    }
+    assert moved.pop("log_std") == pytest.approx(DEVIATION_PACE * 1e-3, rel=0.05)
+    assert max(moved.values()) == pytest.approx(1e-3, rel=0.05)  # Adam's first step is the rate
 
 
 def test_the_value_network_learns_the_finite_sum() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from rookery.cli import main
 from rookery.cli import progress as module
-from rookery.cli.progress import OLD_S, Progress
+from rookery.cli.progress import OLD_S, Progress, settings
 from rookery.cli.text import as_typed
 from rookery.config.reading import build
 from rookery.control.run_state import RunState, apply
@@ -87,6 +87,14 @@ def test_steps_seconds_and_steps_a_second_are_of_one_clock() -> None:
     assert "return    21.5 (7 episodes)" in line
 
 
+def test_what_it_learns_with_is_told_and_whether_that_was_measured_here() -> None:
+    tuned = settings(CONFIG)
+    assert "defaults measured on CartPole-v1" in tuned and "learning rate 0.002" in tuned
+    own = settings(build({"environment": {"id": "mine:Env"}, "algorithm": {"gamma": 0.5}}))
+    assert "general defaults" in own and "gamma 0.5" in own
+    assert own.endswith("observations and returns normalised")
+
+
 def test_a_return_says_whose_it_is() -> None:
     window = {"trained": 1, "mean_return_100": 0.5, "values": {}}
     policies = {name: PolicyMetrics(episodes=n, **window) for name, n in (("a", 300), ("b", 7))}
@@ -156,7 +164,14 @@ def test_figures_that_are_old_say_so(clock: list[float], monkeypatch: pytest.Mon
 @pytest.mark.parametrize("league", [{}, {"league": {}}])
 def test_hints_for_a_run_of_a_server_name_it(league: dict[str, Any]) -> None:
     out = io.StringIO()
-    result = {"run": "r", "env_steps": 9, "train_s": 1.0, "mean_return_100": None, "reason": "so"}
+    result: dict[str, Any] = {
+        "run": "r",
+        "env_steps": 9,
+        "train_s": 1.0,
+        "steps_per_s": 9.0,
+        "reason": "so",
+    }
+    result["mean_return_100"] = None
     at = " --server http://127.0.0.1:7860"
     for status in ("failed", "limited", "stopped", "finished"):
         Progress("r", out, CONFIG).summary({**result, **league, "status": status}, at)
