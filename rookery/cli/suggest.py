@@ -13,7 +13,7 @@ from rookery.words import bare, key_of
 def unknown_option(arguments: argparse.Namespace, typed: str, argv: Sequence[str]) -> InputError:
     """By its meaning, among this verb's own options and the keys that it can set; or by letters."""
     parser: argparse.ArgumentParser = arguments.parser
-    if not typed.startswith("-"):
+    if not typed.startswith("-") and "=" not in typed:
         return InputError(f"`{parser.prog}` takes no {typed!r} here; see `{parser.prog} -h`.")
     name, equals, value = typed.partition("=")
     if not equals:
