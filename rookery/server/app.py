@@ -15,7 +15,7 @@ from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from anyio import create_task_group, sleep_forever, to_thread
+from anyio import Event, create_task_group, move_on_after, sleep_forever, to_thread
 from fastapi import FastAPI
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from rookery.server.mcp.http import McpDoor
 
 MCP = "/mcp"
+MCP_OPENS_S = 30.0  # that a request waits for it
 MakeMcp = Callable[[ControlPlane, RateLimits], "McpDoor"]
 
 
@@ -89,16 +90,24 @@ class Doors:
         self._hub, self._make_mcp, self._warm = hub, make_mcp, warm
         self._page = Page()
         self._mcp: ASGIApp | None = None
+        self._mcp_opened = Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert self.api is not None
         app = self.api
         if scope["type"] == "http" and scope["path"].rstrip("/") == MCP:
-            later = problem(503, "MCP is not there yet: try again", {"Retry-After": "1"})
-            app = self._mcp or later
+            app = await self._mcp_app()
         elif scope["type"] == "http" and _is_page(scope):
             app = self._page
         await app(scope, receive, send)
+
+    async def _mcp_app(self) -> ASGIApp:
+        """Whoever comes before it is there waits: few clients of MCP would try again."""
+        if self._make_mcp is not None:
+            with move_on_after(MCP_OPENS_S):
+                await self._mcp_opened.wait()
+        later = problem(503, "MCP is not there yet: try again", {"Retry-After": "1"})
+        return self._mcp or later
 
     @asynccontextmanager
     async def open(self, app: object) -> AsyncIterator[None]:
@@ -119,6 +128,7 @@ class Doors:
         door = await to_thread.run_sync(self._make_mcp)
         async with door.lifespan():
             self._mcp = door.endpoint
+            self._mcp_opened.set()
             try:
                 await sleep_forever()
             finally:

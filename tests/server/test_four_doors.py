@@ -87,9 +87,6 @@ async def open_doors(cli: Cli, server: Served) -> AsyncIterator[Doors]:
         http = await stack.enter_async_context(
             httpx2.AsyncClient(headers=server.headers, timeout=TIMEOUT_S)
         )
-        async with asyncio.timeout(TIMEOUT_S):
-            while (await http.get(f"{server.url}/mcp")).status_code == 503:
-                await asyncio.sleep(0.05)  # it opens a moment after the rest
         streams = streamable_http_client(f"{server.url}/mcp", http_client=http)
         over_http = await stack.enter_async_context(
             McpClient(streams, read_timeout_seconds=TIMEOUT_S)

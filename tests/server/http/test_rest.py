@@ -559,6 +559,8 @@ def test_whoever_cannot_play_is_refused_before_the_run_hears_of_it(shared: Stage
     path = "runs/a-game/set-seat-map"
     unknown = shared.ask("POST", path, {"seats": {"player_1": "script:randm"}})
     assert "did you mean random" in detail(unknown, 422)
+    match = shared.ask("POST", "runs/a-game/play-match", {"a": "nobodys", "b": "script:random"})
+    assert "a: unknown run 'nobodys'" in detail(match, 422)
     nowhere = shared.ask("POST", path, {"seats": {"player_7": "script:random"}})
     assert "player_7" in detail(nowhere, 422)
     assert [c["kind"] for c in shared.commands()] == 2 * ["create_run"]
@@ -1027,12 +1029,14 @@ def test_mcp_comes_after_the_rest_and_is_guarded(shared: Stage) -> None:
     async def lifespan() -> AsyncIterator[None]:
         yield
 
-    app = build_app(
-        shared.plane, shared.tokens, Settings(), lambda plane, limits: McpDoor(endpoint, lifespan)
-    )
+    def make(*_: object) -> McpDoor:
+        time.sleep(0.5)  # it takes its time, and who comes meanwhile waits
+        return McpDoor(endpoint, lifespan)
+
+    app = build_app(shared.plane, shared.tokens, Settings(), make)
     with TestClient(app, base_url="http://127.0.0.1:7860") as client:
         stage = Stage(shared.home, shared.plane, shared.tokens, client)
-        wait_for(lambda: stage.ask("POST", "/mcp", {}, scope="read").text == "mine")
+        assert stage.ask("POST", "/mcp", {}, scope="read").text == "mine"
         assert stage.ask("GET", "runs").status_code == 200
     assert served == ["read"]
 
