@@ -30,7 +30,7 @@ class PPOConfig(ActorCriticConfig):
     gae_lambda: float = Field(default=0.95, ge=0, le=1, json_schema_extra=LIVE)
     clip: float = Field(default=0.2, gt=0, json_schema_extra=LIVE)
     epochs: int = Field(default=4, ge=1, le=100, description="passes over a batch")
-    minibatch_size: int = Field(default=512, ge=1, description="agent steps per gradient step")
+    minibatch_size: int = Field(default=256, ge=1, description="agent steps per gradient step")
     value_clip: float | None = Field(default=None, gt=0, description="off when null")
     kl_stop: float | None = Field(
         default=None, gt=0, description="skip the rest of a batch past this KL; off when null"

@@ -376,7 +376,9 @@ def test_a_minibatch_that_nobody_asked_for_divides_the_batch(
     assert isinstance(config.algorithm, PPOConfig)
     assert config.batch_rows == count * envs * steps
     assert config.batch_rows % config.algorithm.minibatch_size == 0
-    assert config.algorithm.minibatch_size <= PPOConfig().minibatch_size
+    tuned = tuned_defaults(PPO, config.environment.id).get("algorithm", {})
+    wanted = tuned.get("minibatch_size", PPOConfig().minibatch_size)
+    assert config.algorithm.minibatch_size <= wanted
 
 
 def test_ppo_takes_one_fragment_per_actor_and_impala_one_with_room_for_its_lag() -> None:
