@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,9 @@ def train(
     seat_map: SeatFunction | str | None = None,
     env: dict[str, Any] | None = None,
     config: dict[str, Any] | None = None,
+    name: str = "",
+    tags: Sequence[str] = (),
+    notes: str = "",
     home: str | Path | None = None,
     quiet: bool = False,
 ) -> Run:
@@ -51,10 +55,10 @@ def train(
 
     `seats` maps seats or patterns to players; `seat_map` is a function `(seat, episode) -> player`
     instead, or its "module:function". `env` is passed to the environment; `config` is a nested
-    mapping of any other config keys, as in YAML. Raises RookeryError if the run fails; Ctrl-C
-    stops it after a checkpoint.
+    mapping of any other config keys, as in YAML. `name`, `tags` and `notes` are for people, to find
+    it by. Raises RookeryError if the run fails; Ctrl-C stops it after a checkpoint.
     """
-    from rookery.control.create import create_run
+    from rookery.control.create import create_run, labels_of
 
     refuse_while_imported("rookery.train")
     flags: dict[str, Any] = {
@@ -77,7 +81,7 @@ def train(
         )
     standby = Standby(built.learner.threads) if built.launcher == "local" else None
     try:
-        run = create_run(place, built, function)
+        run = create_run(place, built, function, labels_of(name, tags, notes))
         return _carry(place, run, quiet, standby, function)
     finally:
         if standby is not None:

@@ -114,7 +114,9 @@ def test_a_finished_run_goes_on_with_more_steps_and_not_without(run: rookery.Run
 
 def test_train_in_worker_processes(cli: Cli, capsys: pytest.CaptureFixture[str]) -> None:
     options = {**SMALL, "launcher": "local", "quiet": False}
-    trained = rookery.train("CartPole-v1", steps=2000, home=cli.home.path, **options)
+    labels: dict[str, Any] = {"name": "a try", "tags": ["nightly"], "notes": "why"}
+    trained = rookery.train("CartPole-v1", steps=2000, home=cli.home.path, **options, **labels)
+    assert {key: trained.show()[key] for key in labels} == labels
     assert trained.status == "finished" and trained.env_steps >= 2000
     assert "finished: " in capsys.readouterr().out
     assert [w["alive"] for w in trained.show()["workers"]] == [False, False]

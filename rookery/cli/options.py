@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rookery.config.kinds import ALGORITHMS
@@ -77,6 +78,45 @@ def add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument_group(
         "environment options", "--env.KEY=VALUE is passed to the environment, repeatable"
     )
+
+
+UNASKED: dict[str, Any] = {  # what a list without options shows
+    **{name: "" for name in ("search", "status", "environment", "tag", "sort", "order")},
+    "column": [],
+    "limit": None,
+}
+
+
+def add_query(parser: argparse.ArgumentParser) -> None:
+    """Which runs, in which order; a key is a column or any config key."""
+    parser.set_defaults(**UNASKED)
+    text = "words that stand in them, or tests like return>400 or seed=1"
+    parser.add_argument("search", nargs="?", metavar="SEARCH", help=text)
+    for option, metavar in (("status", "STATUS"), ("environment", "NAME"), ("tag", "TAG")):
+        parser.add_argument(f"--{option}", metavar=metavar, help=f"only runs of this {option}")
+    text = "by return, steps, or any column or config key; numbers from the greatest"
+    parser.add_argument("--sort", metavar="KEY", help=text)
+    parser.add_argument("--order", choices=("asc", "desc"), help="the other way round")
+    text = "a config key to show too, like seed, repeatable"
+    parser.add_argument("--column", action="append", metavar="KEY", help=text)
+    parser.add_argument("--limit", type=positive, metavar="N", help="at most; default: all")
+
+
+def add_labels(parser: argparse.ArgumentParser) -> None:
+    """What people call a run."""
+    parser.add_argument("--name", dest="title", metavar="TEXT", help="for people, to find it by")
+    parser.add_argument("--tag", action="append", metavar="TAG", help="repeatable, to find it by")
+    parser.add_argument("--notes", metavar="TEXT", help="whatever is worth keeping")
+
+
+def labels_from(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Those that were named; an empty tag stands for none."""
+    tags = None if arguments.tag is None else [tag for tag in arguments.tag if tag]
+    for tag in tags or ():
+        if re.search(r"[\s,]", tag):
+            raise InputError(f"--tag {tag!r}: a tag is one word, without spaces or commas")
+    asked = {"name": arguments.title, "tags": tags, "notes": arguments.notes}
+    return {key: label for key, label in asked.items() if label is not None}
 
 
 def add_bounds(parser: argparse.ArgumentParser) -> None:

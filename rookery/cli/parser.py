@@ -11,11 +11,14 @@ from typing import Any
 from rookery.cli import bus, catalogue, config, evaluate, processes, runs, steer, tokens, train
 from rookery.cli.options import (
     SCOPES,
+    UNASKED,
     Parser,
     add_bounds,
     add_change,
     add_common,
     add_config,
+    add_labels,
+    add_query,
     add_server,
     integer,
     positive,
@@ -39,8 +42,8 @@ examples:
   rookery pause last
   rookery set last learning_rate=1e-4 --reason "it diverges"
 
-RUN is an id, a unique prefix of one, or `last`. Runs live under ./runs or $ROOKERY_HOME, or, with
---server URL or $ROOKERY_SERVER, at a server.
+RUN is an id, a unique prefix of one, `last`, or a name that only one run has. Runs live under
+./runs or $ROOKERY_HOME, or, with --server URL or $ROOKERY_SERVER, at a server.
 """
 
 VERSION = version("rookery")
@@ -115,7 +118,9 @@ def all_commands() -> Commands:
 
 def _training(commands: Commands) -> None:
     text = "train a policy, from nothing or from a config file"
-    add_config(commands.verb("train", train.train, text, server=True))
+    new = commands.verb("train", train.train, text, server=True)
+    add_config(new)
+    add_labels(new)
     text = "go on with a run from its newest checkpoint"
     resume = commands.verb("resume", train.resume, text, server=True, run=True)
     add_bounds(resume)
@@ -133,6 +138,7 @@ def _steering(commands: Commands) -> None:
     text = "create a run and start it, carried by a server"
     submit = commands.verb("submit", steer.submit, text, server=True)
     add_config(submit)
+    add_labels(submit)
     submit.add_argument("--no-start", action="store_true", help="only create it")
     add_change(submit)
 
@@ -147,10 +153,7 @@ def _steering(commands: Commands) -> None:
     scale = change("scale", "change how many actors play, or take the learner away")
     scale.add_argument("--actors", type=integer, metavar="N", help="actor processes")
     scale.add_argument("--learner", type=integer, metavar="0|1", choices=(0, 1))
-    label = change("label", "give a run a name, tags or notes")
-    label.add_argument("--name", dest="title", metavar="TEXT", help="for people")
-    label.add_argument("--tag", action="append", metavar="TAG", help="repeatable; '': no tags")
-    label.add_argument("--notes", metavar="TEXT", help="whatever is worth keeping")
+    add_labels(change("label", "give a run a name, tags (--tag '': none) or notes"))
     values = change("set", "change hyperparameters while a run goes on")
     values.add_argument("values", metavar="KEY=VALUE", nargs="+")
     change("checkpoint", "save a checkpoint of a run now")
@@ -213,12 +216,15 @@ def _playing(commands: Commands) -> None:
 def _looking(commands: Commands) -> None:
     text = "list, show or delete runs"
     family = commands.verb("runs", runs.runs_list, text, server=True)
+    family.set_defaults(**UNASKED)
     word = commands.group(family, "list|show|delete")
-    word("list", runs.runs_list, "every run with its state", server=True)
+    add_query(word("list", runs.runs_list, "every run with its state, or some", server=True))
     text = "one run: state, workers, balance, checkpoints"
     word("show", runs.runs_show, text, server=True, run=True)
     text = "remove a run that does not run"
-    add_change(word("delete", runs.runs_delete, text, server=True, run=True))
+    delete = word("delete", runs.runs_delete, text, server=True, run=True)
+    add_change(delete)
+    delete.add_argument("--yes", action="store_true", help="do not ask")
     text = "name the component that is stuck, and its last error"
     commands.verb("why", runs.why, text, server=True, run=True)
     plot = commands.verb("plot", runs.plot, "draw learning curves as a PNG")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
+from typing import TYPE_CHECKING
 
 from rookery.cli.exits import OK
 from rookery.cli.options import client_of
@@ -16,18 +18,30 @@ from rookery.cli.text import (
     say,
     show_text,
 )
+from rookery.errors import InputError
+from rookery.foreign import one_line
+
+if TYPE_CHECKING:
+    from rookery.client import ClientRun
 
 EXPLAINED = 10  # runs of a queue of which the list says for what they wait: each is looked at
 
 
 def runs_list(arguments: argparse.Namespace, began: float) -> int:
-    client, rows = client_of(arguments), []
-    for row in reversed(client.runs()):
+    """The newest last, at the prompt, or sorted as asked."""
+    asked = {name: getattr(arguments, name) for name in ("search", "status", "environment", "tag")}
+    sort, columns = arguments.sort or "created", arguments.column
+    client = client_of(arguments)
+    found = client.runs(
+        **asked, sort=sort, order=arguments.order, columns=columns, limit=arguments.limit
+    )
+    rows = []
+    for row in found if arguments.sort else reversed(found):
         created = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.created_s))
-        rows.append({**row.model_dump(), "created": created})
+        rows.append({**row.model_dump(exclude={"group"}), "created": created})
     for queued in [row for row in rows if row["status"] == "queued"][:EXPLAINED]:
         queued["waits_for"] = client.run(queued["run"]).detail().waits_for
-    return print_runs(rows, arguments.json)
+    return print_runs(rows, arguments.json, columns, is_all=not any(asked.values()))
 
 
 def runs_show(arguments: argparse.Namespace, began: float) -> int:
@@ -41,7 +55,21 @@ def runs_show(arguments: argparse.Namespace, began: float) -> int:
 
 def runs_delete(arguments: argparse.Namespace, began: float) -> int:
     run = client_of(arguments).run(arguments.run)
+    if not (arguments.yes or arguments.dry_run):
+        _ask_to_delete(run)
     return print_deleted(arguments, run.delete(run.id, arguments.reason, arguments.dry_run))
+
+
+def _ask_to_delete(run: ClientRun) -> None:
+    """Nothing goes before a person has said so."""
+    if not sys.stdin.isatty():
+        raise InputError(f"nobody is here to be asked: to delete {run.id} for good, add --yes")
+    row, would = run.row, run.delete(run.id, dry_run=True)
+    told = f"{row.name or row.environment}, {row.status}, {row.env_steps:,} steps"
+    say(f"{run.id} ({one_line(told)}): {would.effect or would.why}", sys.stderr)
+    print("Delete it? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise InputError(f"{run.id} was not deleted")
 
 
 def why(arguments: argparse.Namespace, began: float) -> int:

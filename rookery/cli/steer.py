@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rookery.cli.config import config_from
-from rookery.cli.options import bounds_from, client_of
+from rookery.cli.options import bounds_from, client_of, labels_from
 from rookery.cli.text import print_answers, print_json, say
 from rookery.cli.waiting import waiting
 from rookery.errors import InputError
@@ -27,9 +27,7 @@ def actions_from(arguments: argparse.Namespace) -> list[Asked]:
     """The actions that a command line stands for."""
     name: str = arguments.name
     if name == "label":
-        tags = None if arguments.tag is None else [tag for tag in arguments.tag if tag]
-        labels = {"name": arguments.title, "tags": tags, "notes": arguments.notes}
-        return [("label", {key: text for key, text in labels.items() if text is not None})]
+        return [("label", labels_from(arguments))]
     if name == "resume":
         return [("resume", bounds_from(arguments))]
     if name in SIMPLE:
@@ -86,11 +84,13 @@ def seats(arguments: argparse.Namespace, began: float) -> int:
 
 def submit(arguments: argparse.Namespace, began: float) -> int:
     start, reason = not arguments.no_start, arguments.reason
+    labels = labels_from(arguments)
     with waiting("looking at the environment and its players"):
         client, config = client_of(arguments), config_from(arguments)
         if arguments.dry_run:
-            return print_answers(arguments, [client.submit(config, start, reason, dry_run=True)])
-        run = client.submit(config, start, reason)
+            tried = client.submit(config, start, reason, dry_run=True, **labels)
+            return print_answers(arguments, [tried])
+        run = client.submit(config, start, reason, **labels)
     assert run.answer is not None
     code = print_answers(arguments, [run.answer])
     aside = sys.stderr if arguments.json else sys.stdout  # it is no part of the result

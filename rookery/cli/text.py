@@ -68,22 +68,31 @@ def _when(time_s: float) -> str:
 # --- runs ----------------------------------------------------------------------------------------
 
 
-def print_runs(rows: Sequence[dict[str, Any]], as_json: bool) -> int:
+def print_runs(
+    rows: Sequence[dict[str, Any]], as_json: bool, columns: Sequence[str], is_all: bool
+) -> int:
+    """`columns`: config keys that are shown too; `is_all`: whether none was filtered out."""
     if as_json:
         return print_json({"runs": rows})
     if not rows:
-        print("no runs yet: rookery train CartPole-v1 --until-return 475")
+        first = "no runs yet: rookery train CartPole-v1 --until-return 475"
+        print(first if is_all else "no run fits: rookery runs list shows all")
         return OK
+    labels = [key for key in ("name", "tags") if any(row[key] for row in rows)]
+    heads = ("RUN", *labels, "ENVIRONMENT", "ALGORITHM", "STATUS", "STEPS", "RETURN", "CREATED")
     print_table(
-        [("RUN", "ENVIRONMENT", "ALGORITHM", "STATUS", "STEPS", "RETURN", "CREATED")]
+        [[head.upper() for head in heads] + list(columns)]
         + [
-            (
-                *(row[key] for key in ("run", "environment", "algorithm")),
+            [
+                row["run"],
+                *(_short(_listed(row[key])) for key in labels),
+                *(row[key] for key in ("environment", "algorithm")),
                 _status(row),
                 f"{row['env_steps']:,}",
                 "-" if row["mean_return_100"] is None else f"{row['mean_return_100']:.1f}",
                 row["created"],
-            )
+                *(_short(_listed(row["config"][key])) for key in columns),
+            ]
             for row in rows
         ]
     )
@@ -91,6 +100,12 @@ def print_runs(rows: Sequence[dict[str, Any]], as_json: bool) -> int:
         if row.get("waits_for"):
             say(f"{row['run']} waits for {row['waits_for']}")
     return OK
+
+
+def _listed(value: Any) -> str:
+    if value is None:
+        return "-"
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _status(row: dict[str, Any]) -> str:

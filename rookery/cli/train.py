@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rookery.cli.config import config_from
 from rookery.cli.exits import ENDINGS, FAILED, INTERRUPTED, OK
-from rookery.cli.options import bounds_from
+from rookery.cli.options import bounds_from, labels_from
 from rookery.cli.steer import steer
 from rookery.cli.text import print_json, say, server_shown
 from rookery.cli.waiting import waiting
@@ -42,7 +42,7 @@ def _train_here(arguments: argparse.Namespace, began: float) -> int:
             from rookery.control.home import Home
 
             home = Home.default()
-            run = create_run(home, config)
+            run = create_run(home, config, labels=labels_from(arguments))
         return _carry(home, run, arguments.json, began, standby)
     finally:
         if standby is not None:
@@ -57,7 +57,7 @@ def _train_far(arguments: argparse.Namespace, began: float) -> int:
 
     with waiting("looking at the environment and its players"):
         config = config_from(arguments)
-        run = open_client(arguments.server).submit(config)
+        run = open_client(arguments.server).submit(config, **labels_from(arguments))
     watch = FollowedRun(run)
     progress = Progress(run.id, sys.stderr if arguments.json else sys.stdout, config)
     shown = server_shown(arguments.server)

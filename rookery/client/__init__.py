@@ -30,7 +30,15 @@ from rookery.errors import InputError
 
 if TYPE_CHECKING:
     from rookery.client.local import LocalClient
-    from rookery.control.models import Answer, AuditPage, Environment, NewToken, RunRow, TokenView
+    from rookery.control.models import (
+        Answer,
+        AuditPage,
+        Environment,
+        ListedRun,
+        NewToken,
+        TokenView,
+    )
+    from rookery.control.run_query import RunQuery
 
 __all__ = ["AnyClient", "Client", "ClientRun", "Event", "RemoteRun", "open_client"]
 
@@ -71,28 +79,29 @@ class Client(BaseClient[RemoteRun]):
         return True
 
     def _create(
-        self, config: dict[str, Any], start: bool, reason: str, dry_run: bool, key: str | None
+        self, config: dict[str, Any], how: dict[str, Any], dry_run: bool, key: str | None
     ) -> Answer:
         from rookery.control.models import Answer
 
-        body = {"config": config, "start": start, "reason": reason}
+        body = {"config": config, **how}
         return self.http.change(Answer, "POST", "/runs", body, {"dry_run": dry_run}, key)
 
     def _made(self, answer: Answer) -> RemoteRun:
         return RemoteRun(self, answer.run, answer)
 
-    def runs(self, status: str | None = None, environment: str | None = None) -> list[RunRow]:
-        """Every run, newest first."""
+    def _runs(self, query: RunQuery, limit: int | None) -> list[ListedRun]:
         from rookery.control.models import RunPage
 
-        rows: list[RunRow] = []
-        query: dict[str, Any] = {"limit": PAGE, "status": status, "environment": environment}
-        while True:
-            page = self.http.read(RunPage, "/runs", query)
+        rows: list[ListedRun] = []
+        asked = query.model_dump(exclude_defaults=True)
+        while limit is None or len(rows) < limit:
+            asked["limit"] = PAGE if limit is None else min(PAGE, limit - len(rows))
+            page = self.http.read(RunPage, "/runs", asked)
             rows += page.runs
             if page.next is None:
-                return rows
-            query["cursor"] = page.next
+                break
+            asked["cursor"] = page.next
+        return rows
 
     def run(self, name: str) -> RemoteRun:
         """A run by its id, a unique prefix of it, or `last`."""

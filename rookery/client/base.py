@@ -16,7 +16,8 @@ from rookery.config.code import refuse_while_imported
 
 if TYPE_CHECKING:
     from rookery.config.models import RunConfig
-    from rookery.control.models import Answer, AuditEntry, AuditPage
+    from rookery.control.models import Answer, AuditEntry, AuditPage, ListedRun
+    from rookery.control.run_query import RunQuery
 
 R = TypeVar("R", bound=ClientRun)
 ConfigLike: TypeAlias = "Mapping[str, Any] | RunConfig | str | Path"
@@ -48,6 +49,9 @@ class BaseClient(ABC, Generic[R]):
         reason: str = ...,
         dry_run: Literal[False] = ...,
         idempotency_key: str | None = ...,
+        name: str = ...,
+        tags: Collection[str] = ...,
+        notes: str = ...,
     ) -> R: ...
     @overload
     def submit(
@@ -58,6 +62,9 @@ class BaseClient(ABC, Generic[R]):
         *,
         dry_run: Literal[True],
         idempotency_key: str | None = ...,
+        name: str = ...,
+        tags: Collection[str] = ...,
+        notes: str = ...,
     ) -> Answer: ...
     def submit(
         self,
@@ -66,14 +73,41 @@ class BaseClient(ABC, Generic[R]):
         reason: str = "",
         dry_run: bool = False,
         idempotency_key: str | None = None,
+        name: str = "",
+        tags: Collection[str] = (),
+        notes: str = "",
     ) -> R | Answer:
         """Create a run, and start it; `config`: keys as in YAML, or the path of a YAML file.
 
-        The same `idempotency_key` again is the same run.
+        `name`, `tags` and `notes` are for people, to find it by. The same `idempotency_key` again
+        is the same run.
         """
+        from rookery.control.create import labels_of
+
         refuse_while_imported("submit")
-        answer = self._create(_plain(config), start, reason, dry_run, idempotency_key)
+        how = {"start": start, "reason": reason, **labels_of(name, tags, notes)}
+        answer = self._create(_plain(config), how, dry_run, idempotency_key)
         return answer if dry_run else self._made(answer)
+
+    def runs(
+        self,
+        status: str | None = None,
+        environment: str | None = None,
+        *,
+        search: str = "",
+        tag: str = "",
+        sort: str = "created",
+        order: str = "",
+        columns: Collection[str] = (),
+        limit: int | None = None,
+    ) -> list[ListedRun]:
+        """Every run, newest first, or those that are asked for, as `rookery.control.run_query` has
+        it: runs(search="nightly return>400", sort="learning_rate", columns=["seed"])."""
+        from rookery.control.run_query import run_query
+
+        asked = {"search": search, "tag": tag, "sort": sort, "order": order}
+        wanted = {"status": status or "", "environment": environment or ""}
+        return self._runs(run_query(**asked, **wanted, columns=",".join(columns)), limit)
 
     # --- what happens ----------------------------------------------------------------------------
 
@@ -131,11 +165,14 @@ class BaseClient(ABC, Generic[R]):
 
     @abstractmethod
     def _create(
-        self, config: dict[str, Any], start: bool, reason: str, dry_run: bool, key: str | None
+        self, config: dict[str, Any], how: dict[str, Any], dry_run: bool, key: str | None
     ) -> Answer: ...
 
     @abstractmethod
     def _made(self, answer: Answer) -> R: ...
+
+    @abstractmethod
+    def _runs(self, query: RunQuery, limit: int | None) -> list[ListedRun]: ...
 
     @abstractmethod
     def _events(self, wanted: StreamSubscription, patience_s: float) -> AsyncIterator[Event]: ...

@@ -29,13 +29,14 @@ from rookery.control.models import (
     AuditPage,
     Diagnosis,
     Environment,
+    ListedRun,
     LogPage,
     Metrics,
     NewToken,
     RunDetail,
-    RunRow,
     TokenView,
 )
+from rookery.control.run_query import RunQuery, find_runs
 from rookery.control.run_state import STOPPED, RunState
 from rookery.control.tokens import Scope, TokenStore
 from rookery.errors import Rejected, UnknownName
@@ -70,27 +71,22 @@ class LocalClient(BaseClient["LocalRun"]):
         return self.home.has_server()
 
     def _create(
-        self, config: dict[str, Any], start: bool, reason: str, dry_run: bool, key: str | None
+        self, config: dict[str, Any], how: dict[str, Any], dry_run: bool, key: str | None
     ) -> Answer:
         from rookery.worker.xla import prepare_xla
 
         prepare_xla(1)  # looking at a JAX-native environment imports JAX
-        asked = {"start": start, "reason": reason, "dry_run": dry_run, "id": key or new_id()}
+        labels = {label: how.pop(label) for label in ("name", "tags", "notes")}
+        asked = {**how, "labels": labels, "dry_run": dry_run, "id": key or new_id()}
         return _not_rejected(send_new(self.home, build(config), checked_here(self.home), **asked))
 
     def _made(self, answer: Answer) -> LocalRun:
         return LocalRun(self, answer.run, answer)
 
-    def runs(self, status: str | None = None, environment: str | None = None) -> list[RunRow]:
-        """Every run, newest first."""
-        from rookery.control.queries import read_rows
+    def _runs(self, query: RunQuery, limit: int | None) -> list[ListedRun]:
+        from rookery.control.queries import read_runs
 
-        rows = reversed(read_rows(self.home))
-        return [
-            row
-            for row in rows
-            if status in (None, row.status) and environment in (None, row.environment)
-        ]
+        return find_runs(query, read_runs(self.home)).part(query, 0, limit)
 
     def run(self, name: str) -> LocalRun:
         """A run by its id, a unique prefix of it, or `last`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rookery.config.models import RunConfig
@@ -13,6 +13,7 @@ from rookery.control.local_log import LocalLog, run_here
 from rookery.control.models import Answer
 from rookery.control.service import Check, Service
 from rookery.control.settings import Allow
+from rookery.errors import InputError
 from rookery.messages import new_id
 
 if TYPE_CHECKING:
@@ -24,6 +25,13 @@ def author() -> str:
         return getpass.getuser()
     except (KeyError, OSError):
         return f"uid {os.getuid()}"
+
+
+def labels_of(name: str, tags: Collection[str], notes: str) -> dict[str, Any]:
+    """As CreateRun has them."""
+    if isinstance(tags, str):
+        raise InputError(f"tags is a list of words: write tags=[{tags!r}]")
+    return {"name": name, "tags": list(tags), "notes": notes}
 
 
 def local_service(home: Home, log: LocalLog, check: Check | None = None) -> Service:
@@ -42,14 +50,20 @@ def checked_here(home: Home, seat_function: SeatFunction | None = None) -> Check
     return check
 
 
-def create_run(home: Home, config: RunConfig, seat_function: SeatFunction | None = None) -> str:
+def create_run(
+    home: Home,
+    config: RunConfig,
+    seat_function: SeatFunction | None = None,
+    labels: Mapping[str, Any] | None = None,
+) -> str:
     """Create a run that this process is about to carry, and so to answer."""
     from rookery.worker.xla import prepare_xla
 
     if config.launcher == "inline":
         # looking at a JAX-native environment imports JAX
         prepare_xla(config.learner.threads, config.learner.device)
-    return send_new(home, config, checked_here(home, seat_function), start=False, wait_s=0.0).run
+    check = checked_here(home, seat_function)
+    return send_new(home, config, check, start=False, wait_s=0.0, labels=labels).run
 
 
 def send_new(home: Home, config: RunConfig, check: Check, **options: Any) -> Answer:

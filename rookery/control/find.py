@@ -1,8 +1,9 @@
-"""Runs by what people type: an id, a unique prefix of one, or `last`; the same at every door."""
+"""Runs by what people type: an id, a unique prefix of one, `last`, or a name that only one has;
+the same at every door."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rookery.errors import InputError, UnknownName
 
@@ -10,7 +11,7 @@ NEWEST = 200  # runs whose names a wrong one is compared with
 
 
 class AmbiguousRun(UnknownName):
-    """A prefix of several runs, and so the name of none."""
+    """A prefix of several runs, or what several are called, and so the name of none."""
 
     def __init__(self, name: str, matches: Sequence[str]) -> None:
         self.kind, self.name, self.nearest = "run", name, tuple(matches[:5])
@@ -20,17 +21,17 @@ class AmbiguousRun(UnknownName):
         )
 
 
-def find_run(name: str, runs: Sequence[str], where: str = "here") -> str:
-    """Its id among those that there are, the oldest first."""
+def find_run(name: str, runs: Mapping[str, str], where: str = "here") -> str:
+    """Its id among those that there are, with their names, the oldest first."""
     if name in runs:
         return name
     if name == "last":
         if not runs:
             raise UnknownName("run", name, (), f"there is none {where} yet: run `rookery train`")
-        return runs[-1]
-    matches = [run for run in runs if run.startswith(name)]
+        return next(reversed(list(runs)))
+    matches = [run for run, called in runs.items() if run.startswith(name) or called == name]
     if len(matches) > 1:
         raise AmbiguousRun(name, matches)
     if not matches:
-        raise UnknownName("run", name, runs[-NEWEST:], "Run `rookery runs list`.")
+        raise UnknownName("run", name, list(runs)[-NEWEST:], "Run `rookery runs list`.")
     return matches[0]

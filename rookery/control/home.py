@@ -229,7 +229,7 @@ class Home:
             return name
         runs = sorted(self.states().values(), key=lambda state: state.age)
         try:
-            return find_run(name, [state.id for state in runs], f"in {self.path}")
+            return find_run(name, {state.id: state.name for state in runs}, f"in {self.path}")
         except AmbiguousRun:
             raise
         except UnknownName:

@@ -114,9 +114,30 @@ class RunDetail(RunRow):
     )
 
 
+class ListedRun(RunRow):
+    """A run in the answer to a query."""
+
+    config: dict[str, Any] = Field(
+        default={},
+        description="the keys that `columns` names, as they are now; null: it has none",
+        json_schema_extra=UNTRUSTED,
+    )
+    group: str = Field(
+        default="", description="where `group` puts it, else empty", json_schema_extra=UNTRUSTED
+    )
+
+
+class RunGroup(View):
+    group: str = Field(json_schema_extra=UNTRUSTED)
+    runs: int = Field(description="how many stand in it, on all pages")
+
+
 class RunPage(View):
-    runs: list[RunRow]
+    runs: list[ListedRun]
     next: str | None = Field(description="cursor of the next page; null: this is the last")
+    total: int = Field(default=0, description="runs that fit, on all pages")
+    home_total: int = Field(default=0, description="runs that there are")
+    groups: list[RunGroup] = Field(default=[], description="in order, where `group` is asked for")
 
 
 class Answer(View):

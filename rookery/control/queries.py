@@ -11,6 +11,7 @@ import msgspec
 
 from rookery.bus import Bus
 from rookery.control.home import Home
+from rookery.control.known_run import KnownRun
 from rookery.control.models import RunRow
 from rookery.control.run_state import ACTIVE, ENDED, RUNNING, STOPPED, RunState
 from rookery.messages import METRICS_TRAINING, TrainingMetrics, decode_or_none
@@ -104,21 +105,22 @@ def rate(env_steps: int, train_s: float) -> float:
     return round(env_steps / train_s, 1) if train_s > 0 else 0.0
 
 
-def read_rows(home: Home) -> list[RunRow]:
+def read_runs(home: Home) -> list[KnownRun]:
     """Every run, oldest first. Opens the bus of runs that go on, and once of each that ended and
     whose log does not say how far it came."""
-    rows, found_out, now_s = [], list[RunState](), time.time()
-    for state in home.states().values():
+    rows, found_out, now_s = dict[str, RunRow](), list[RunState](), time.time()
+    states = list(home.states().values())
+    for state in states:
         has_ended, metrics = state.status in ENDED, None
         if state.status in ACTIVE or (has_ended and _is_untold(state)):
             metrics = read_training(home, state)
             found_out += [_as_reported(state, metrics)] if has_ended else []
         owner = owner_of(home, state)
         frozen = bool(owner) and home.owner_frozen(state.id)
-        rows.append(make_row(state, owner, metrics, now_s, frozen))
+        rows[state.id] = make_row(state, owner, metrics, now_s, frozen)
     if found_out:
         home.remember(found_out)
-    return rows
+    return [KnownRun(state, lambda known: rows[known.id]) for state in states]
 
 
 def _as_reported(state: RunState, metrics: TrainingMetrics | None) -> RunState:

@@ -42,7 +42,7 @@ def replay_run(
         return spec
 
     config = _config(old, run, start, steps * passes, seed)
-    return send_new(home, config, known, start=False, wait_s=0.0, name=into).run
+    return send_new(home, config, known, start=False, wait_s=0.0, run=into).run
 
 
 def _config(old: RunConfig, run: str, start: Position, steps: int, seed: int | None) -> RunConfig:

@@ -97,26 +97,31 @@ class Service:
         origin: Origin = "local",
         start: bool = True,
         dry_run: bool = False,
-        name: str = "",
+        run: str = "",
+        labels: Mapping[str, Any] | None = None,
         wait_s: float = ANSWER_S,
     ) -> Answer:
         """Create a run and start it, once it is known what its environment looks like.
 
-        `name`: its id, else one is made. The same `id` again is the same run.
+        `run`: its id, else one is made; `labels`: its name, tags and notes, as far as they are
+        given. The same `id` again is the same run.
         """
         async with self._alone(id):
-            run = self._created_by(id)
-            if run is None:
+            known = self._created_by(id)
+            if known is not None:
+                run = known
+            else:
                 self._judge.check_config(config, origin)
                 if config.replay.run:
                     self._check_run("replay.run", config.replay.run)
                 line = creates(config, start)
                 content: dict[str, Any] = {"config": config.model_dump(mode="json")}
                 content["spec"] = await self._check(content)
-                run = "" if dry_run else name or self._new_run(config, id)
+                run = "" if dry_run else run or self._new_run(config, id)
                 who: dict[str, Any] = {"author": author, "reason": reason, "origin": origin}
-                command = CreateRun(run=run, id=id, config=content, **who)
+                command = CreateRun(run=run, id=id, config=content, **who, **(labels or {}))
                 if dry_run:
+                    check_size(command)
                     return _made(command, "would_accept", "", line)
                 begin = [StartRun(run=run, id=_derived(id), **who)] if start else []
                 await self._append(line, command, *begin)

@@ -23,6 +23,7 @@ from rookery.control.evaluations import evaluations
 from rookery.control.find import find_run
 from rookery.control.history import History
 from rookery.control.home import Home
+from rookery.control.known_run import KnownRun
 from rookery.control.log_pages import audit_page, event_page
 from rookery.control.models import (
     Answer,
@@ -42,6 +43,7 @@ from rookery.control.models import (
     RunRow,
     Use,
 )
+from rookery.control.run_query import Found, RunQuery, find_runs
 from rookery.control.run_state import DELETED, RunState
 from rookery.control.service import ANSWER_S, Service
 from rookery.control.settings import Settings
@@ -86,7 +88,7 @@ class ControlPlane:
         self.home, self.follower, self.settings = home, follower, settings
         self._fleet = fleet
         self._rows = Rows(follower)
-        self._ordered: tuple[Mapping[str, RunState], list[RunState]] = ({}, [])
+        self._ordered: tuple[Mapping[str, RunState], list[KnownRun]] = ({}, [])
         self._history = History(home)
         self._details: Memo[RunDetail] = Memo(YOUNG_S)
         self._series: Memo[Metrics] = Memo(YOUNG_S)
@@ -110,7 +112,7 @@ class ControlPlane:
         states = self._all()
         if (known := states.get(name)) is not None and known.desired != DELETED:
             return name
-        return find_run(name, [state.id for state in self._states()])
+        return find_run(name, {state.id: state.name for state in self._states()})
 
     def rows(self) -> list[RunRow]:
         """Every run, oldest first."""
@@ -119,22 +121,20 @@ class ControlPlane:
     def row(self, run: str) -> RunRow:
         return self._rows.of(self._state(run))
 
-    def page(
-        self, limit: int, cursor: str = "", status: str = "", environment: str = ""
-    ) -> RunPage:
-        """Runs, newest first; `cursor` is the last page's `next`."""
-        rows: list[RunRow] = []
-        before = self._place(cursor)
-        for state in reversed(self._states()):
-            if before is not None and state.age >= before:
-                continue
-            row = self._rows.of(state)
-            if status not in ("", row.status) or environment not in ("", row.environment):
-                continue
-            if len(rows) == limit:
-                return RunPage.model_construct(runs=rows, next=_cursor(rows[-1]))
-            rows.append(row)
-        return RunPage.model_construct(runs=rows, next=None)
+    def page(self, query: RunQuery, limit: int, cursor: str = "", offset: int = 0) -> RunPage:
+        """Runs as the query asks for them; `cursor` is the last page's `next`."""
+        known = self._known()
+        found = find_runs(query, known)
+        begin = self._begin(query, found, cursor) + offset
+        runs, end = found.part(query, begin, limit), begin + limit
+        more = runs and end < len(found.placed)
+        return RunPage.model_construct(
+            runs=runs,
+            next=_cursor(runs[-1], None if query.is_newest_first else end) if more else None,
+            total=found.total,
+            home_total=len(known),
+            groups=found.groups,
+        )
 
     def detail(self, run: str) -> RunDetail:
         """At most YOUNG_S old. Slow."""
@@ -255,11 +255,13 @@ class ControlPlane:
         origin: Origin = "local",
         start: bool = True,
         dry_run: bool = False,
+        labels: Mapping[str, Any] | None = None,
     ) -> Answer:
         """Create a run, once it is known what its environment looks like. Takes seconds."""
         self._all()
         who: dict[str, Any] = {"author": author, "reason": reason, "id": id, "origin": origin}
-        return await self._service.create(build(config), **who, start=start, dry_run=dry_run)
+        how: dict[str, Any] = {"start": start, "dry_run": dry_run, "labels": labels}
+        return await self._service.create(build(config), **who, **how)
 
     def sent_before(self, prefix: str) -> str | None:
         """The id of a command that begins like this, if one was ever sent."""
@@ -282,14 +284,30 @@ class ControlPlane:
         return self.follower.states
 
     def _states(self) -> list[RunState]:
+        """Oldest first."""
+        return [known.state for known in self._known()]
+
+    def _known(self) -> list[KnownRun]:
         """Oldest first; the follower exchanges its states as a whole, so one sorting holds."""
-        states, (known, ordered) = self._all(), self._ordered
-        if states is not known:
+        states, (before, runs) = self._all(), self._ordered
+        if states is not before:
             kept = [state for state in states.values() if state.desired != DELETED]
             ordered = sorted(kept, key=lambda state: state.age)
             self._rows.keep(ordered)
-            self._ordered = (states, ordered)
-        return ordered
+            known = {id(run.state): run for run in runs}
+            runs = [known.get(id(state)) or KnownRun(state, self._rows.of) for state in ordered]
+            self._ordered = (states, runs)
+        return runs
+
+    def _begin(self, query: RunQuery, found: Found, cursor: str) -> int:
+        """How many were on the pages before."""
+        before = self._place(cursor)
+        if before is None:
+            return 0
+        if not query.is_newest_first:
+            return int(cursor.partition("-")[0])
+        ages = [placed.run.state.age for placed in found.placed]
+        return next((i for i, age in enumerate(ages) if age < before), len(ages))
 
     def _place(self, cursor: str) -> tuple[int, float] | None:
         """Where in the list the page before ended; its last run may have been deleted since, and of
@@ -309,5 +327,6 @@ class ControlPlane:
         return state
 
 
-def _cursor(row: RunRow) -> str:
-    return f"{int(row.created_s * 1e6)}-{row.run}"
+def _cursor(row: RunRow, end: int | None) -> str:
+    """Of a page's last run; `end`: how many came up to it, in an order in which runs move."""
+    return f"{int(row.created_s * 1e6) if end is None else end}-{row.run}"

@@ -185,9 +185,9 @@ def test_a_run_is_found_by_prefix_and_as_last(shared_cli: Cli, trained: dict[str
 def test_runs_delete_removes_what_does_not_run(cli: Cli) -> None:
     running = cli.start("train", "CartPole-v1", *INLINE, *ENDLESS)
     running.wait_until(lambda: running.env_steps > 0, "training")
-    assert "running" in cli.refused("runs", "delete", running.run)
+    assert "running" in cli.refused("runs", "delete", running.run, "--yes")
     assert running.interrupt().code == 130
-    assert cli("runs", "delete", running.run, "--json").json["deleted"] is True
+    assert cli("runs", "delete", running.run, "--yes", "--json").json["deleted"] is True
     assert not cli.home.run_dir(running.run).exists()
     assert cli("runs", "list", "--json").json["runs"] == []
 

@@ -143,13 +143,13 @@ def test_a_run_of_another_terminal_is_steered_from_here(cli: Cli) -> None:
     assert cli.home.state(running.run).status == "paused"
     assert "goes on where it was held" in cli("resume", "last").stdout
     assert cli.home.state(running.run).status == "running"
-    assert "stop it first" in cli.refused("runs", "delete", running.run)
+    assert "stop it first" in cli.refused("runs", "delete", running.run, "--yes")
     cli("checkpoint", running.run)
     running.wait_until(lambda: cli.home.state(running.run).checkpoint, "a checkpoint")
     assert "actors 1 -> 2" in cli("scale", running.run, "--actors", 2).stdout
     cli("stop", running.run, "--reason", "enough")
     assert running.finish(expect=130).json["status"] == "stopped"
-    cli("runs", "delete", running.run)
+    cli("runs", "delete", running.run, "--yes")
     assert not cli.home.run_dir(running.run).exists()
 
 
@@ -162,7 +162,7 @@ def test_what_its_owner_left_behind_can_be_stopped_and_deleted(cli: Cli) -> None
     cli("stop", running.run)
     assert cli.home.state(running.run).status == "stopped"
     cli("start", running.run)
-    assert cli("runs", "delete", running.run, "--json").json["deleted"] is True
+    assert cli("runs", "delete", running.run, "--yes", "--json").json["deleted"] is True
     assert running.run not in cli.home.states()
     assert not cli.home.run_dir(running.run).exists()
 
@@ -315,7 +315,7 @@ def test_every_change_goes_through_the_server(remote: Remote, shared_cli: Cli, r
     assert "limit of 16" in remote.refused("scale", run, "--actors", 99)
     assert "algorithm.gamma" in remote.refused("set", run, "gama=1")
     assert "sits in no seat" in remote.refused("seats", run, "*=script:random")
-    assert "stop it first" in remote.refused("runs", "delete", run)
+    assert "stop it first" in remote.refused("runs", "delete", run, "--yes")
     entries = remote("audit", run, "--json").json["entries"]
     assert entries[0]["reason"] == "from afar" and entries[0]["origin"] == "network"
     assert [e["kind"] for e in entries[:3]] == ["create_run", "start_run", "pause_run"]
@@ -401,4 +401,4 @@ def test_ctrl_c_leaves_the_run_going_and_says_how_to_stop_it(
     remote("stop", run)
     remote.cli("stop", run)  # nothing changes
     eventually(lambda: shared_cli.home.state(run).status == "stopped", "the end of the run")
-    assert "removed for good" in remote("runs", "delete", run).stdout
+    assert "removed for good" in remote("runs", "delete", run, "--yes").stdout

@@ -117,6 +117,18 @@ def test_a_run_is_labelled_and_shows_it(client: LocalClient, run: LocalRun) -> N
         run.label(tags=["two words"])
 
 
+def test_a_run_is_labelled_when_it_is_created_and_found_by_that(client: LocalClient) -> None:
+    made = client.submit(CONFIG, start=False, name="a try", tags=["nightly"], notes="so far")
+    client.submit(CONFIG, start=False)
+    detail = client.run("a try").detail()
+    assert (detail.run, detail.name, detail.tags) == (made.id, "a try", ["nightly"])
+    assert detail.notes == "so far"
+    assert [row.run for row in client.runs(search="far", columns=["seed"])] == [made.id]
+    assert [row.run for row in client.runs(tag="nightly", limit=1)] == [made.id]
+    with pytest.raises(InputError, match=r"write tags=\['nightly'\]"):
+        client.submit(CONFIG, tags="nightly")
+
+
 def test_what_its_owner_rejects_is_raised(run: LocalRun) -> None:
     run.stop()
     with pytest.raises(Rejected, match="start it first"):

@@ -12,7 +12,7 @@ from rookery.config.reading import build
 from rookery.control.diagnosis import why
 from rookery.control.find import AmbiguousRun, find_run
 from rookery.control.home import Home
-from rookery.control.queries import make_row, read_rows, status_now, train_result
+from rookery.control.queries import make_row, read_runs, status_now, train_result
 from rookery.control.run_log import RunLog
 from rookery.control.run_state import RUNNING, STOPPED, RunState, apply
 from rookery.envs.registry import describe
@@ -65,7 +65,7 @@ def test_it_is_listed_and_explained_as_stopped(tmp_path: Path) -> None:
         CommandAccepted(run=run, command=stop.id),
     )
     assert home.state(run).status == "running" and home.state(run).desired == STOPPED
-    (row,) = read_rows(home)
+    (row,) = (known.row for known in read_runs(home))
     assert row.status == "stopped" and row.owner == ""
     assert why(home, home.state(run)).summary == f"{run} does not run: stopped"
     home.close()
@@ -75,7 +75,7 @@ def test_it_is_listed_and_explained_as_stopped(tmp_path: Path) -> None:
 
 
 def test_a_run_is_found_by_its_id_a_unique_prefix_or_last() -> None:
-    runs = ["maze-abc", "maze", "cart-xyz"]
+    runs = {"maze-abc": "", "maze": "", "cart-xyz": ""}
     for name, found in (("maze", "maze"), ("maze-", "maze-abc"), ("c", "cart-xyz")):
         assert find_run(name, runs) == found
     assert find_run("last", runs) == "cart-xyz"
@@ -84,7 +84,17 @@ def test_a_run_is_found_by_its_id_a_unique_prefix_or_last() -> None:
     with pytest.raises(UnknownName, match="did you mean cart-xyz"):
         find_run("cart-xyy", runs)
     with pytest.raises(UnknownName, match="there is none here yet: run `rookery train`"):
-        find_run("last", [])
+        find_run("last", {})
+
+
+def test_a_run_is_found_by_a_name_that_it_alone_has() -> None:
+    runs = {"cart-a": "baseline", "cart-b": "try", "cart-c": "try", "maze": "cart-a", "base-d": ""}
+    assert find_run("baseline", runs) == "cart-a"
+    assert find_run("cart-a", runs) == "cart-a"  # an id comes first
+    with pytest.raises(AmbiguousRun, match="could be cart-b, cart-c"):
+        find_run("try", runs)
+    with pytest.raises(AmbiguousRun, match="could be cart-a, base-d"):
+        find_run("base", {**runs, "cart-a": "base"})
 
 
 # --- clocks that jump ----------------------------------------------------------------------------
@@ -106,7 +116,7 @@ def test_the_last_run_is_the_one_created_last_whatever_the_clock_said(
         create_at(home, f"run-{number}", time_s)
         assert home.find("last") == f"run-{number}"
     order = [f"run-{number}" for number in range(4)]
-    assert [row.run for row in read_rows(home)] == order
+    assert [known.row.run for known in read_runs(home)] == order
     log = RunLog(home)
     log.read()
     log.save()  # for whoever comes later

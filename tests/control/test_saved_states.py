@@ -17,7 +17,7 @@ from rookery.bus.memory import MemoryBus
 from rookery.config.reading import build
 from rookery.control import run_log, saved_states
 from rookery.control.home import Home, content
-from rookery.control.queries import read_rows
+from rookery.control.queries import read_runs
 from rookery.control.run_log import UNSIGNED, RunLog
 from rookery.control.run_state import RunState, why_not
 from rookery.control.saved_states import Positions, SavedConfig, load
@@ -502,7 +502,7 @@ def test_a_list_opens_the_bus_of_an_old_run_once(
 
     monkeypatch.setattr(Home, "read_run_bus", reading)
     for expected in (["untold", "active"], ["active"]):
-        rows = {row.run: row for row in read_rows(open_home())}
+        rows = {known.row.run: known.row for known in read_runs(open_home())}
         shown = {run: (row.env_steps, row.mean_return_100) for run, row in rows.items()}
         assert shown == {
             "new": (0, None),

@@ -196,7 +196,7 @@ def test_a_run_may_be_named_and_tried_without_a_trace(place: Place) -> None:
     before = len(place.sent())
     would = place.do(lambda s: s.create(CONFIG, **WHO, id="1", dry_run=True))
     assert (would.outcome, would.run) == ("would_accept", "") and len(place.sent()) == before
-    made = place.do(lambda s: s.create(CONFIG, **WHO, id="2", start=False, name="mine"))
+    made = place.do(lambda s: s.create(CONFIG, **WHO, id="2", start=False, run="mine"))
     assert made.run == "mine" and place.home.state("mine").status == "created"
 
 

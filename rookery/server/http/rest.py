@@ -59,7 +59,12 @@ def _flag(value: Any) -> Any:
 
 Whole = BeforeValidator(_whole)  # stands after the limits, which else are not documented
 RunName = Annotated[
-    str, Path(alias="run", pattern=RUN_PATTERN, description="id, a unique prefix of one, or `last`")
+    str,
+    Path(
+        alias="run",
+        pattern=RUN_PATTERN,
+        description="id, a unique prefix of one, `last`, or a name that only one run has",
+    ),
 ]
 DryRun = Annotated[
     bool, BeforeValidator(_flag), Query(description="only say what it would do, and do nothing")

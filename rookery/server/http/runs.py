@@ -1,13 +1,14 @@
 """Routes to runs: the list, a new one, and what can be read of each."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from anyio import to_thread
 from fastapi import APIRouter, Path, Query
-from pydantic import Field
+from pydantic import ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from rookery.control.labels import Labels
 from rookery.control.models import (
     Answer,
     Artifacts,
@@ -22,7 +23,7 @@ from rookery.control.models import (
     RunPage,
     Use,
 )
-from rookery.control.run_state import Status
+from rookery.control.run_query import RunQuery
 from rookery.server.control_plane import ControlPlane
 from rookery.server.http.files import FileAnswer
 from rookery.server.http.openapi import FILE_ANSWERS, refusals
@@ -30,10 +31,10 @@ from rookery.server.http.rest import (
     API,
     MOST_STEPS,
     After,
-    Body,
     DryRun,
     IdempotencyKey,
     Limit,
+    Offset,
     Operator,
     Reader,
     Reason,
@@ -71,7 +72,17 @@ LogPlace = Annotated[
 ArtifactName = Annotated[str, Path(min_length=1, max_length=500, description="as it is listed")]
 
 
-class NewRun(Body):
+class RunsAsked(RunQuery):
+    """The query of the list, and which page of the answer."""
+
+    model_config = ConfigDict(strict=False)  # of numbers there is only text
+
+    limit: Limit = 100
+    cursor: Cursor = ""
+    offset: Offset = 0
+
+
+class NewRun(Labels):
     """A run to be."""
 
     config: dict[str, Any]
@@ -83,15 +94,9 @@ def runs_router(plane: ControlPlane) -> APIRouter:
     router = APIRouter(prefix=f"{API}/runs", tags=["runs"], route_class=Route)
 
     @router.get("", response_model=RunPage)
-    async def list_runs(
-        caller: Reader,
-        limit: Limit = 100,
-        cursor: Cursor = "",
-        status: Annotated[Literal["", Status], Query(description="only runs of this status")] = "",
-        environment: Annotated[str, Query(max_length=200)] = "",
-    ) -> Response:
-        """Runs, newest first."""
-        return answer(plane.page(limit, cursor, status, environment))
+    async def list_runs(caller: Reader, asked: Annotated[RunsAsked, Query()]) -> Response:
+        """Runs: newest first, or searched, sorted and grouped."""
+        return answer(plane.page(asked, asked.limit, asked.cursor, asked.offset))
 
     @router.post(
         "",
@@ -112,6 +117,7 @@ def runs_router(plane: ControlPlane) -> APIRouter:
             origin="network",
             start=body.start,
             dry_run=dry_run,
+            labels=body.labels(),
         )
         if dry_run:
             return outcome(found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 from anyio import to_thread
 from pydantic import Field
@@ -25,7 +25,7 @@ from rookery.control.models import (
     RunPage,
     View,
 )
-from rookery.control.run_state import Status
+from rookery.control.run_query import RunQuery
 from rookery.server.mcp.calls import Act, Call, RunName, Tool
 
 Page = TypeVar("Page", LogPage, AuditPage)
@@ -54,11 +54,9 @@ class OfRun(Parameters):
     run: RunName
 
 
-class ListRuns(Parameters):
+class ListRuns(RunQuery):
     limit: int = Field(default=50, ge=1, le=500)
     cursor: str = Field(default="", max_length=200, description="`next` of the page before")
-    status: Literal["", Status] = Field(default="", description="only runs of this status")
-    environment: str = Field(default="", max_length=200, description="only runs of this one")
 
 
 class GetMetrics(OfRun):
@@ -89,8 +87,8 @@ class Nothing(Parameters):
 
 
 async def list_runs(call: Call, asked: ListRuns) -> RunPage:
-    """List runs, newest first."""
-    return call.plane.page(asked.limit, asked.cursor, asked.status, asked.environment)
+    """List runs: newest first, or searched, sorted and grouped."""
+    return call.plane.page(asked, asked.limit, asked.cursor)
 
 
 async def get_run(call: Call, asked: OfRun) -> RunDetail:

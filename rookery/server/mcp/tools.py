@@ -16,7 +16,8 @@ from typing import Annotated, Any, get_args
 
 from pydantic import Field, create_model
 
-from rookery.control.actions import ACTIONS, Action, Parameters, parameters
+from rookery.control.actions import ACTIONS, Action, parameters
+from rookery.control.labels import Labels
 from rookery.control.models import Answer
 from rookery.errors import InputError
 from rookery.messages import CreateRun, DeleteRun, Job, SaveCheckpoint, new_id
@@ -121,7 +122,7 @@ def _delete(action: Action) -> Act:
 EXAMPLE = {"environment": {"id": "CartPole-v1"}, "stop": {"steps": 100_000}, "seed": 1}
 
 
-class CreateRunCall(Parameters):
+class CreateRunCall(Labels):
     config: dict[str, Any] = Field(
         description="as get_config_schema describes it; what is left out has a default",
         examples=[EXAMPLE],
@@ -140,6 +141,7 @@ async def _create(call: Call, asked: CreateRunCall) -> Answer:
         origin="network",
         start=asked.start,
         dry_run=asked.dry_run,
+        labels=asked.labels(),
     )
     return accepted(answer)
 

@@ -39,6 +39,7 @@ CONFIG = {"environment": {"id": "CartPole-v1"}}
 UNLIMITED = ServerSettings(requests_per_s=1e6, burst=10**6, changes_per_s=1e6, change_burst=10**6)
 RUN = "/api/v1/runs/{run}"
 JUDGED = {  # where something that fits the document may still be refused, for what it means
+    "GET /api/v1/runs",
     "POST /api/v1/runs",
     "GET /api/v1/environment",
     f"GET {RUN}/ladder",

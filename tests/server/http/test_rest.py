@@ -330,6 +330,57 @@ def test_runs_are_listed_by_status_and_environment(stage: Stage) -> None:
     assert stage.got("runs?status=queued&environment=pgx:tic_tac_toe")["runs"] == []
 
 
+def test_runs_are_found_sorted_grouped_and_counted(stage: Stage) -> None:
+    for seed, tags in ((2, ["nightly"]), (10, ["nightly", "good"]), (1, [])):
+        labels = {"name": f"try {seed}", "tags": tags, "notes": "a note"}
+        config = {**CARTPOLE["config"], "seed": seed}
+        made = {"config": config, "start": False, **labels}
+        assert stage.ask("POST", "runs", made).status_code == 201
+
+    def names(query: str) -> list[str]:
+        return [row["name"] for row in stage.got(f"runs?{query}")["runs"]]
+
+    assert names("search=note%20seed%3E1") == ["try 10", "try 2"]
+    assert names("tag=good") == ["try 10"]
+    assert names("sort=seed&order=asc&offset=1") == ["try 2", "try 10"]
+    page = stage.got("runs?sort=seed&order=asc&limit=2&columns=seed&search=nightly")
+    assert [row["config"] for row in page["runs"]] == [{"seed": 2}, {"seed": 10}]
+    assert (page["total"], page["home_total"], page["next"]) == (2, 3, None)
+    page = stage.got("runs?group=tag&limit=3")
+    assert page["groups"] == [
+        {"group": "good", "runs": 1},
+        {"group": "nightly", "runs": 2},
+        {"group": "none", "runs": 1},
+    ]
+    rest = stage.got(f"runs?group=tag&limit=3&cursor={page['next']}")
+    assert [(row["group"], row["name"]) for row in rest["runs"]] == [("none", "try 1")]
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("status=nope", "status"),
+        ("sort=sed", "did you mean seed"),
+        ("order=up", "order"),
+        ("stauts=running", "stauts"),
+        ("search=" + "a%20" * 21, "leave some out"),
+    ],
+)
+def test_a_query_that_cannot_be_is_refused(stage: Stage, query: str, words: str) -> None:
+    stage.create("a-run")
+    assert words in detail(stage.ask("GET", f"runs?{query}"), 422)
+
+
+def test_a_run_is_labelled_when_it_is_created(stage: Stage) -> None:
+    labels = {"name": "baseline", "tags": ["a", "b"], "notes": "why"}
+    run = stage.ask("POST", "runs", {**CARTPOLE, "start": False, **labels}).json()["run"]
+    found = stage.got("runs/baseline")  # a name that it alone has
+    assert {key: found[key] for key in ("run", *labels)} == {"run": run, **labels}
+    for wrong in ({"tags": ["a b"]}, {"name": 101 * "x"}, {"tags": 21 * ["x"]}):
+        (key,) = wrong
+        assert key in detail(stage.ask("POST", "runs", {**CARTPOLE, **wrong}), 422)
+
+
 def test_the_list_is_made_from_memory_alone(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise AssertionError("the disk was asked")

@@ -333,7 +333,13 @@ async def test_a_dry_run_says_what_would_happen_and_changes_nothing(world: World
 async def test_a_run_is_created_and_started(world: World, era: str) -> None:
     async with connected(world, era) as client:
         config = {"environment": {"id": "CartPole-v1"}}
-        made = data(await client.call_tool("create_run", {"config": config}))
+        labels = {"name": "baseline", "tags": ["nightly"], "notes": "why"}
+        made = data(await client.call_tool("create_run", {"config": config, **labels}))
+        asked = {"search": "why return>0", "sort": "seed", "columns": "seed"}
+        assert data(await client.call_tool("list_runs", asked))["total"] == 0
+        asked["search"] = "why seed=0"
+        (row,) = data(await client.call_tool("list_runs", asked))["runs"]
+        assert (row["name"], row["tags"], row["config"]) == ("baseline", ["nightly"], {"seed": 0})
     kinds = [entry.kind for entry in world.commands() if entry.run == made["run"]]
     assert (made["outcome"], kinds) == ("accepted", ["create_run", "start_run"])
 
@@ -692,8 +698,9 @@ def test_untrusted_fields_are_found_at_any_depth() -> None:
     fields = ("environment", "reason", *told, "workers[].last_error", "seats", "seat_names")
     trained = ("damaged_checkpoints", "policies", "seat_returns", "league")
     assert untrusted_fields(RunDetail) == (*fields, *trained)
-    listed = ("environment", "reason", "name", "tags")
-    assert untrusted_fields(RunPage) == tuple(f"runs[].{field}" for field in listed)
+    listed = ("environment", "reason", "name", "tags", "config", "group")
+    rows = tuple(f"runs[].{field}" for field in listed)
+    assert untrusted_fields(RunPage) == (*rows, "groups[].group")
 
 
 def test_text_shows_every_character_and_stays_json() -> None:
