@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,10 @@ PORTION = 200  # runs in one publish
 TRAINED: dict[str, Any] = {"env_steps": 100_000, "updates": 12, "mean_return_100": 475.0}
 
 
-def build_runs(home: Home, count: int) -> list[str]:
+def build_runs(
+    home: Home, count: int, vary: Callable[[int], dict[str, Any]] | None = None
+) -> list[str]:
+    """Finished runs; `vary`: the seed, the labels and the return of each, by its number."""
     key = home.signing_key()
     config = content(build({"environment": {"id": "CartPole-v1"}}), describe("CartPole-v1"))
     runs = [f"cartpole-{number:05}{secrets.token_hex(2)}" for number in range(count)]
@@ -65,15 +68,18 @@ def build_runs(home: Home, count: int) -> list[str]:
 
     for first in range(0, count, PORTION):
         messages = []
-        for run in runs[first : first + PORTION]:
-            create, start = CreateRun(run=run, config=config), StartRun(run=run)
+        for number, run in enumerate(runs[first : first + PORTION], first):
+            own = {} if vary is None else vary(number)
+            seeded = {**config, "config": {**config["config"], "seed": own.pop("seed", 0)}}
+            trained = TRAINED | {"mean_return_100": own.pop("mean_return_100", 475.0)}
+            create, start = CreateRun(run=run, config=seeded, **own), StartRun(run=run)
             messages += [signed(create), signed(start)]
-            messages += [said(event) for event in _life(run, create.id, start.id)]
+            messages += [said(event) for event in _life(run, trained, create.id, start.id)]
         home.control.publish(messages)
     return runs
 
 
-def _life(run: str, *commands: str) -> Iterator[Event]:
+def _life(run: str, trained: dict[str, Any], *commands: str) -> Iterator[Event]:
     yield from (CommandAccepted(run=run, command=command) for command in commands)
     yield RunOwned(run=run, pid=1)
     for kind in ("learner", "actor"):
@@ -81,7 +87,7 @@ def _life(run: str, *commands: str) -> Iterator[Event]:
         yield WorkerStarting(**who)
         yield WorkerStarted(**who, pid=1)
     yield CheckpointSaved(run=run, name="1.12", env_steps=100_000)
-    yield RunEnded(run=run, status="finished", reason="100,000 steps done", **TRAINED)
+    yield RunEnded(run=run, status="finished", reason="100,000 steps done", **trained)
     for kind in ("learner", "actor"):
         yield WorkerExited(run=run, kind=kind, index=0, incarnation=1, code=0, expected=True)
 

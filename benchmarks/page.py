@@ -1,17 +1,21 @@
 """The page in a real browser: how soon it is there, what it costs, and how large it is.
 
     python benchmarks/page.py open [--points 1_000_000] [--rounds 5]   # a long finished run
+    python benchmarks/page.py list [--runs 1000] [--rounds 5]          # a home with many runs
     python benchmarks/page.py live [--minutes 30]                      # 8 charts of 4 paced runs
     python benchmarks/page.py hours [--hours 6]                        # the same, in fast motion
     python benchmarks/page.py size                                     # of what is downloaded
 
 `open` times a fresh browser context from the navigation to the frame in which all charts that are
 seen are drawn: once each after a start of the server, which has read nothing yet, and once more
-while it has. A point is one number of one metric; the run has one report each second with the
-metrics of a true run. `live` compares four runs in one tab and reads, each minute, the CPU time of
-the tab's process and of the one that puts its pictures on the screen (other load hardly changes
-these), its heap after a collection, and the memory that is its own. `hours` sends to four runs
-without actors what their learners would say in so long a time, a hundred times as fast.
+while it has. `list` times the list of a home with many finished runs in the same way, to the frame
+in which its rows and their count stand there, and then each change of what is asked for, from the
+key or the click to the frame that shows its answer. A point is one number of one metric; the run
+has one report each second with the metrics of a true run. `live` compares four runs in one tab and
+reads, each minute, the CPU time of the tab's process and of the one that puts its pictures on the
+screen (other load hardly changes these), its heap after a collection, and the memory that is its
+own. `hours` sends to four runs without actors what their learners would say in so long a time, a
+hundred times as fast.
 
 Needs `chromium`, and what `make test` installs.
 """
@@ -33,8 +37,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx2
+import msgspec
 import psutil
 from control import PACED, Server
+from home import build_runs
 from playwright.sync_api import sync_playwright
 
 from rookery.bus import Outgoing
@@ -92,7 +98,7 @@ def a_browser() -> Iterator[Browser]:
 def ready(home: Path, settled_s: float = SETTLED_S) -> Server:
     """A server that answers, some seconds later: as one opens its link."""
     server = Server(home)
-    while httpx2.get(f"{server.url}/readyz").status_code != 200:
+    while httpx2.get(f"{server.url}/readyz", timeout=60).status_code != 200:
         time.sleep(0.02)
     time.sleep(settled_s)
     return server
@@ -188,6 +194,99 @@ def open_once(browser: Browser, server: Server, run: str) -> dict[str, Any]:
     tab.context.close()
     assert isinstance(found, dict)
     return found
+
+
+# --- a home with many runs ------------------------------------------------------------------------
+
+LIST_LIMIT_S, FILTER_LIMIT_S = 1.0, 0.3
+REPORTS = 60  # of each run, for its small curve
+LISTED = """
+() => {
+  const rows = document.querySelectorAll('tr[data-run]').length;
+  const total = document.querySelector('[data-what=total]')?.textContent;
+  return rows && total ? { ms: performance.now(), rows, total } : null;
+}
+"""
+# what `act` does to an element, until the list shows an answer to it
+ANSWERED = """
+async ([selector, value, total]) => {
+  const element = document.querySelector(selector);
+  const frame = () => new Promise((done) => requestAnimationFrame(done));
+  const began = performance.now();
+  if (value === null) element.click();
+  else {
+    element.value = value;
+    element.dispatchEvent(new Event(element.tagName === 'SELECT' ? 'change' : 'input'));
+  }
+  do await frame();
+  while (document.querySelector('[aria-busy=true]')
+    || (total && document.querySelector('[data-what=total]').textContent !== total));
+  await frame();
+  return performance.now() - began;
+}
+"""
+FILTER, SORT, GROUP = (
+    "input[type=search]",
+    "th.c-mean_return_100 button",
+    "select[aria-label=Group]",
+)
+
+
+def list_benchmark(arguments: argparse.Namespace) -> dict[str, Any]:
+    count = arguments.runs
+    changes = {
+        "a word": (FILTER, "nightly", f"{count // 10:,} of {count:,} runs"),
+        "a test of a config key": (FILTER, "seed=7", f"{count // 100:,} of {count:,} runs"),
+        "no filter": (FILTER, "", f"{count:,} runs"),
+        "sorted": (SORT, None, ""),
+        "grouped": (GROUP, "tag", ""),
+    }
+    opened: list[float] = []
+    changed: dict[str, list[float]] = {name: [] for name in changes}
+    with tempfile.TemporaryDirectory(prefix="rookery-page-") as directory, a_browser() as browser:
+        make_many_runs(Path(directory), count)
+        server = ready(Path(directory))
+        try:
+            for _ in range(arguments.rounds):
+                tab = new_tab(browser, server, 900)
+                tab.goto(f"{server.url}/#/runs")
+                found = tab.wait_for_function(LISTED, polling="raf", timeout=60_000).json_value()
+                assert found["total"] == f"{count:,} runs", found
+                opened.append(found["ms"] / 1000)
+                for name, change in changes.items():
+                    changed[name].append(tab.evaluate(ANSWERED, list(change)) / 1000)
+                tab.context.close()
+        finally:
+            server.close()
+    answers = [time_s for times in changed.values() for time_s in times]
+    return {
+        "runs": count,
+        "open_s": spread(opened),
+        "open_limit_s": LIST_LIMIT_S,
+        "answers_s": {name: spread(times) for name, times in changed.items()},
+        "answer_limit_s": FILTER_LIMIT_S,
+        "worst_to_limit": round(max(max(opened) / LIST_LIMIT_S, max(answers) / FILTER_LIMIT_S), 2),
+    }
+
+
+def make_many_runs(home_path: Path, count: int) -> None:
+    """Finished runs of a hundred seeds, a tenth of them with a tag, each with a curve."""
+
+    def vary(number: int) -> dict[str, Any]:
+        tags = ["nightly"] if number % 10 == 0 else []
+        returns = 20.0 + number * 7919 % 480
+        labels = {"name": f"try {number}", "tags": tags}
+        return {"seed": number % 100, "mean_return_100": returns, **labels}
+
+    home = Home(home_path)
+    for run in build_runs(home, count, vary):
+        with contextlib.closing(home.open_run_bus(run, home.config(home.state(run)))) as bus:
+            end = home.state(run).mean_return_100 or 0.0
+            for i in range(REPORTS):
+                grown = {"mean_return_100": end * (i + 1) / REPORTS, "env_steps": 2000 * i}
+                said = msgspec.structs.replace(report(run, i), **grown)
+                bus.publish([Outgoing(METRICS_TRAINING, encode_json(said))])
+    home.close()
 
 
 # --- a page that stays open ----------------------------------------------------------------------
@@ -380,14 +479,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["open", "live", "hours", "size"])
+    parser.add_argument("what", choices=["open", "list", "live", "hours", "size"])
     parser.add_argument("--points", type=int, default=1_000_000)
+    parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--hours", type=float, default=6.0)
     arguments = parser.parse_args()
     benchmark = {
         "open": open_benchmark,
+        "list": list_benchmark,
         "live": live_benchmark,
         "hours": hours_benchmark,
         "size": size_benchmark,

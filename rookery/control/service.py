@@ -204,7 +204,8 @@ class Service:
 
     def _check_run(self, where: str, name: str) -> None:
         """Whoever names a run, as experience or as a player, must name one that there is."""
-        known = [state.id for state in self._log.states.values() if state.desired != DELETED]
+        states = self._log.states.values()
+        known = {state.id: state.name for state in states if state.desired != DELETED}
         try:
             find_run(name, known)
         except UnknownName as error:

@@ -39,7 +39,8 @@ def test_axe_finds_nothing_on_any_page(page: Page, cli: Any, eventually: Any) ->
     enter(page, served)
     expect(page.get_by_text("No runs yet")).to_be_visible()
     checker.look("no runs")
-    ended = served.api("POST", "/runs", {"config": SHORT})["run"]
+    labels = {"name": "baseline", "tags": ["nightly"]}
+    ended = served.api("POST", "/runs", {"config": SHORT, **labels})["run"]
     eventually(lambda: served.api("GET", f"/runs/{ended}")["status"] == "finished", "its end")
     run = served.api("POST", "/runs", {"config": ENDLESS, "start": False})["run"]
 
@@ -50,6 +51,14 @@ def test_axe_finds_nothing_on_any_page(page: Page, cli: Any, eventually: Any) ->
     expect(page.get_by_role("dialog")).to_contain_text("for good")
     checker.look("a question")
     page.get_by_role("button", name="Cancel").click()
+    page.get_by_label("Group").select_option("tag")
+    row.get_by_role("button", name="nightly").click()
+    page.get_by_text("Columns").click()
+    page.get_by_label("Config key").fill("seed")
+    page.get_by_role("button", name="Add").click()
+    expect(page.locator("th.c-seed")).to_be_visible()
+    checker.look("groups, a tag and other columns")
+    page.get_by_text("Columns").click()
     page.get_by_label("Filter").fill("nothing")
     expect(page.get_by_text("No run fits")).to_be_visible()
     checker.look("no run fits")
@@ -86,7 +95,7 @@ def test_axe_finds_nothing_on_any_page(page: Page, cli: Any, eventually: Any) ->
     checker.look("a lost connection")
 
     assert not checker.wrong, "\n".join(checker.wrong)
-    assert checker.checked == 2 * 22
+    assert checker.checked == 2 * 23
 
 
 # --- a keyboard ----------------------------------------------------------------------------------
