@@ -372,8 +372,9 @@ def test_training_at_a_server_is_told_as_training_here(remote: Remote, shared_cl
     there = remote("train", *CARTPOLE, "--steps", 3000, "--json")
     here = shared_cli("train", *CARTPOLE, "--steps", 3000, "--launcher", "inline", "--json")
     assert there.json.keys() == here.json.keys()
-    for key in ("status", "reason", "seats"):
+    for key in ("status", "seats", "policy"):
         assert there.json[key] == here.json[key]
+    assert there.json["reason"] == f"{there.json['env_steps']:,} steps done"
     assert there.json["env_steps"] >= 3000 and there.json["train_s"] < there.json["wall_s"]
     assert f"{there.json['run']}: CartPole-v1 with ppo, 1 x 8 environments" in there.stderr
     limited = remote("train", *CARTPOLE, "--until-return", 500, "--steps", 500, expect=3)
