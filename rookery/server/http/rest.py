@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Annotated, Any
 
 import msgspec
@@ -135,11 +135,19 @@ class Route(APIRoute):
     def _check_parameters(self, request: Request) -> None:
         if not request.url.path.startswith(API):
             return  # a health check, or a reading of the metrics, may carry what it likes
-        known = sorted(field.alias for field in self.dependant.query_params)
+        known = sorted(name for field in self.dependant.query_params for name in _names(field))
         for name in request.query_params:
             if name not in known:
                 hint = f"There are: {', '.join(known) or 'none'}."
                 raise UnknownName("parameter", name[:MOST_NAME], known, hint)
+
+
+def _names(field: Any) -> Iterable[str]:
+    """Of one parameter, or of those that a model holds together."""
+    model = field.field_info.annotation
+    if isinstance(model, type) and issubclass(model, BaseModel):
+        return model.model_fields
+    return (field.alias,)
 
 
 # --- who asks ------------------------------------------------------------------------------------
