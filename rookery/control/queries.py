@@ -168,8 +168,10 @@ def make_row(
 
 
 def _is_untold(state: RunState) -> bool:
-    """Whether the log of an older Rookery does not say how far the run came."""
-    return state.updates is None and state.checkpoint is not None
+    """Whether the log does not say how far the run came: an older Rookery's, or one that knows
+    nothing of its learner."""
+    learned = any(worker.kind != "actor" for worker in state.workers.values())
+    return state.updates is None and (state.checkpoint is not None or not learned)
 
 
 def living_actors(state: RunState) -> int:

@@ -196,7 +196,7 @@ def test_metrics_and_the_diagnosis_come_from_the_bus(client: LocalClient, run: L
     assert run.metrics(["env_steps"]).series[0].value == [640]
     assert client.runs()[0].env_steps == 640
     assert run.detail().env_steps == run.detail().balance.trained == 640
-    assert run.why().summary == f"{run.id} does not run: queued"
+    assert run.why().summary.startswith(f"{run.id} waits for a server: rookery serve")
 
 
 def test_what_happens_is_followed_from_now_on(client: LocalClient, run: LocalRun) -> None:
