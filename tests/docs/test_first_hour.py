@@ -28,7 +28,12 @@ if TYPE_CHECKING:
 
 PROMISED_S, BOUND_S = 3.0, 60.0  # nothing moved for longer
 THE_TESTS = "the tests themselves"
+INSPECTOR = (
+    "npx @modelcontextprotocol/inspector --cli http://127.0.0.1:7860/mcp --transport http "
+    '--header "Authorization: Bearer rk_TOKEN" --method tools/call --tool-name list_runs'
+)
 NOT_HERE = {  # command, as written -> why it is not typed
+    INSPECTOR: "a package of npm with a token of the reader's: tests/foreign_clients has it",
     "make test": THE_TESTS,
     "make check": THE_TESTS,
     "make soak": THE_TESTS,

@@ -1004,7 +1004,8 @@ async def test_the_docs_file_for_an_assistant_starts_a_server(world: World) -> N
 
 async def test_the_docs_ways_to_a_server_work(cli: Any, tmp_path: Path) -> None:
     """A real `rookery serve`, which makes MCP ready a moment after the rest."""
-    (create,) = (line for fence in fences(PAGE, "") for line in commands(fence))
+    lines = [line for fence in fences(PAGE, "") for line in commands(fence)]
+    (create,) = (line for line in lines if line.startswith("rookery"))
     with subprocess.Popen(
         [sys.executable, "-m", "rookery", "serve", "--port", "0", "--json"],
         env=cli.environment,
