@@ -523,7 +523,7 @@ def seating_of(case: Case) -> tuple[RunConfig, Seating]:
     config = validate(
         {
             "environment": {"id": case.game, "kwargs": case.kwargs},
-            "algorithm": {"kind": "impala"},
+            "algorithm": {"kind": "impala", "minibatches": 1},
             "network": network,
             "seats": case.seats,
             "policies": {p: {"network": network} for p in sorted(held)},

@@ -115,8 +115,12 @@ class Setup:
         return {name: float(value) for name, value in metrics.items()}
 
 
+RAW = {"normalize_observations": False}
+
+
 def plain(algorithm: str = "ppo", end: str = "terminated") -> Setup:
-    return Setup(CountingEnv, {"length": 3, "end": end}, {}, algorithm)
+    options = {"length": 3, "end": end}
+    return Setup(CountingEnv, options, RAW, algorithm, normalize_returns=False)
 
 
 def normalised(algorithm: str = "ppo", end: str = "terminated") -> Setup:
@@ -278,7 +282,7 @@ def test_without_a_gradient_statistics_still_wait_for_the_end(algorithm: str) ->
     assert not np.array_equal(setup.state.stats["obs.mean."], before.stats["obs.mean."])
 
 
-def test_observation_statistics_do_not_move_where_they_are_off() -> None:
+def test_statistics_do_not_move_where_they_are_off() -> None:
     setup = plain()
     setup.learn()
     assert not any(name.startswith("obs.mean") for name in setup.state.stats)
@@ -436,6 +440,7 @@ def test_the_value_network_learns_the_finite_sum() -> None:
     setup = Setup(
         CountingEnv,
         {"length": 3},
+        RAW,
         steps=16,
         slots=8,
         quickly=True,

@@ -29,7 +29,7 @@ REFUSED = {
     "unknown environment": (("train", "CartPol-v1"), "CartPole-v1"),
     "environment of an old version": (("train", "LunarLander-v2"), "LunarLander-v3"),
     "unknown gymnax environment": (("train", "gymnax:Breakout-MinAta"), "gymnax:Breakout-MinAtar"),
-    "no environment": (("train",), "rookery train CartPole-v1"),
+    "no environment": (("train",), "name one, like CartPole-v1"),
     "no such module": (("train", "no_such_module:Env"), "no module 'no_such_module'"),
     "no such class": (("train", "rookery.testing.envs:CountingEn"), "CountingEnv"),
     "unknown algorithm": ((*CARTPOLE, "--algorithm", "pppo"), "did you mean ppo"),

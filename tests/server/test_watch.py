@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -93,7 +94,11 @@ async def begin(watcher: Watcher, run: str, **asked: Any) -> Any:
 
 
 def viewers(cli: Cli) -> list[psutil.Process]:
-    return [p for p in cli.processes() if "viewer" in p.cmdline()]
+    found = []
+    for process in cli.processes():
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
+            found += [process] if "viewer" in process.cmdline() else []
+    return found
 
 
 async def none_left(cli: Cli) -> None:
