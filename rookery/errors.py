@@ -34,6 +34,9 @@ from collections.abc import Iterable
 
 from rookery.words import bare, key_of
 
+MOST_TOLD = 10  # problems of one request or config; the others are counted
+_MOST_COMPARED = 100  # letters of a wrong name
+
 
 class RookeryError(Exception):
     """Root of the tree."""
@@ -151,7 +154,7 @@ class StalenessError(RookeryError):
 
 def nearest_names(name: str, known: Iterable[str], count: int = 3) -> tuple[str, ...]:
     """The known names most like `name`, case aside, best first: by meaning, or else by letters."""
-    known = list(known)
+    known, name = list(known), name[:_MOST_COMPARED]
     meant = key_of(name)
     if meant is not None and (same := [k for k in known if k in (meant, bare(meant))]):
         return tuple(same[:count])

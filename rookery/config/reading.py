@@ -23,7 +23,7 @@ from rookery.config.bus import models as bus_models
 from rookery.config.kinds import ALGORITHMS
 from rookery.config.models import MAIN, ActorsConfig, RunConfig
 from rookery.config.tuned import tuned_defaults
-from rookery.errors import ConfigError, UnknownName, nearest_names
+from rookery.errors import MOST_TOLD, ConfigError, UnknownName, nearest_names
 from rookery.words import key_of
 
 Layer = Mapping[str, Any]
@@ -223,8 +223,8 @@ def parse_value(text: str) -> Any:
 
 def explained(error: ValidationError, *above: str) -> ConfigError:
     """What is wrong as one line; `above` is where in a config the part stands."""
-    problems = []
-    for detail in error.errors():
+    problems, found = [], error.errors()
+    for detail in found[:MOST_TOLD]:
         where = (*above, *(p for p in detail["loc"] if p not in ("sqlite", "memory")))
         key = ".".join(str(part) for part in where)
         if detail["type"] == "extra_forbidden":
@@ -238,6 +238,8 @@ def explained(error: ValidationError, *above: str) -> ConfigError:
             given = detail["input"]
             shown = f" (got {given!r})" if isinstance(given, str | int | float | None) else ""
             problems.append(f"{key}: {message}{shown}")
+    if len(found) > MOST_TOLD:
+        problems.append(f"and {len(found) - MOST_TOLD:,} more")
     return ConfigError("; ".join(dict.fromkeys(problems)))
 
 

@@ -261,7 +261,8 @@ class ControlPlane:
         self._all()
         who: dict[str, Any] = {"author": author, "reason": reason, "id": id, "origin": origin}
         how: dict[str, Any] = {"start": start, "dry_run": dry_run, "labels": labels}
-        return await self._service.create(build(config), **who, **how)
+        built = await to_thread.run_sync(build, config)  # a large one takes a second
+        return await self._service.create(built, **who, **how)
 
     def sent_before(self, prefix: str) -> str | None:
         """The id of a command that begins like this, if one was ever sent."""

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rookery.errors import UnknownName, nearest_names
+from rookery.errors import MOST_TOLD, UnknownName, nearest_names
 
 MOST_NAME = 100  # characters of a wrong name that are shown, and compared
 _CHOICE = re.compile(r"'([^']*)'")
@@ -18,15 +18,17 @@ _CHOICE = re.compile(r"'([^']*)'")
 
 def misfits(errors: Iterable[Mapping[str, Any]], kind: str, known: Iterable[str]) -> str:
     """pydantic's errors in words; `kind`: what the `known` names are, where one is unknown."""
-    known = list(known)
+    known, found_all = list(known), list(errors)
     lines = []
-    for found in errors:
+    for found in found_all[:MOST_TOLD]:
         where = ".".join(str(part) for part in found["loc"])
         if found["type"] == "extra_forbidden" and len(found["loc"]) == 1:
             lines.append(str(UnknownName(kind, where[:MOST_NAME], known)))
         else:
             lines.append(f"{where or 'body'}: {found['msg'][:1].lower()}{found['msg'][1:]}")
             lines[-1] += _nearest(found)
+    if len(found_all) > MOST_TOLD:
+        lines.append(f"and {len(found_all) - MOST_TOLD:,} more")
     return "; ".join(dict.fromkeys(lines))
 
 

@@ -26,7 +26,7 @@ from rookery.config.reading import (
     validate,
 )
 from rookery.config.tuned import PPO, tuned_defaults
-from rookery.errors import ConfigError, UnknownName
+from rookery.errors import MOST_TOLD, ConfigError, UnknownName
 from rookery.words import _KEYS, _MEANT
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -159,6 +159,14 @@ def test_an_unknown_key_names_the_nearest_one(key: str, near: str) -> None:
     text = one_line(ENV, assignment(f"{key}=1"))
     assert f"unknown config key '{key.split('.')[0] if near == 'actors' else key}'" in text
     assert f"did you mean {near}" in text
+
+
+def test_of_many_problems_some_are_told_and_the_others_counted() -> None:
+    """To look for the nearest key takes its time: for 40,000 of them, twelve seconds."""
+    wrong = {"algorithm": {f"learning_rat{number}": 1 for number in range(40_000)}}
+    text = one_line(ENV, wrong)
+    assert text.count("did you mean") == MOST_TOLD and text.endswith("; and 39,990 more")
+    assert "did you mean" not in one_line(ENV, {"a" * 900_000: 1})
 
 
 WRONG = [

@@ -40,6 +40,7 @@ from rookery.control.run_log import RunLog
 from rookery.control.settings import ServerSettings
 from rookery.control.tokens import Scope, Token, TokenStore
 from rookery.envs.registry import describe
+from rookery.errors import MOST_TOLD
 from rookery.messages import (
     CheckpointSaved,
     Command,
@@ -56,6 +57,7 @@ from rookery.messages import (
 from rookery.server.control_plane import ControlPlane
 from rookery.server.feed.follower import Follower
 from rookery.server.mcp import build_mcp
+from rookery.server.mcp import http as mcp_http
 from rookery.server.mcp import waits as mcp_waits
 from rookery.server.mcp.calls import MAX_REASON, RUN_PATTERN
 from rookery.server.mcp.phrasing import _TOOLS, in_tools
@@ -367,6 +369,8 @@ async def test_bad_arguments_are_one_line_that_does_not_repeat_them(world: World
         missing = error(await client.call_tool("scale_actors", {"run": RUN}))
         unknown = error(await client.call_tool("get_run", {"run": "cartpole-zzz"}))
         nothing = error(await client.call_tool("pause_runs", {}))
+        much = error(await client.call_tool("pause_run", {f"reaso{n}": 1 for n in range(1000)}))
+    assert much.count("did you mean") <= MOST_TOLD and much.endswith("; and 991 more")
     assert "rk_secret" not in line
     assert "count: input should be a valid integer" in line
     assert "unknown argument 'reasn'; did you mean reason" in line
@@ -852,6 +856,20 @@ async def test_a_session_belongs_to_the_token_that_began_it(world: World) -> Non
         assert (await other.post(served.url, json=tools, headers=session)).status_code == 404
         assert (await other.delete(served.url, headers=session)).status_code == 404
         assert (await mine.delete(served.url, headers=session)).status_code == 200
+
+
+async def test_a_session_that_nobody_uses_ends(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert mcp_http.IDLE_S <= 600, "within minutes"
+    monkeypatch.setattr(mcp_http, "IDLE_S", 0.2)
+    async with serving(world) as served, served.http("read") as http:
+        hello = await http.post(served.url, json=HELLO, headers=ACCEPT)
+        session = {**ACCEPT, "Mcp-Session-Id": hello.headers["mcp-session-id"]}
+        tools, status = message("tools/list"), 200
+        while status != 404:  # each of these uses it; `serving` has a time-out
+            await asyncio.sleep(0.5)
+            status = (await http.post(served.url, json=tools, headers=session)).status_code
 
 
 async def test_a_question_belongs_to_the_token_that_was_asked(world: World) -> None:

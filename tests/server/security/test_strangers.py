@@ -12,13 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 
 from rookery.config import code
 from rookery.control.check import answer, check_order
 from rookery.control.home import Home
-from tests.conftest import ROOT, Cli, Served
+from tests.conftest import ROOT, Cli
 
 MODULE = """
 import functools
@@ -79,34 +78,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 # --- code ----------------------------------------------------------------------------------------
-
-
-def test_an_allowed_module_is_no_way_to_what_it_imports(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "my_module.py").write_text(MODULE)
-    cli.home.path.mkdir(exist_ok=True)
-    (cli.home.path / "rookery.yaml").write_text('allow: {code: ["my_module:*"]}\n')
-    cli.environment["PYTHONPATH"] = str(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    server = cli.serve()
-    token = cli("tokens", "create", "--scope", "operate", "--json").json["token"]
-    named = {"id": "my_module:run", "kwargs": {"args": ["touch", "pwned"]}}
-    found = _dry_run(server, token, {"environment": named})
-    assert found.status_code == 422 and not (tmp_path / "pwned").exists()
-    assert "is no class or function that is defined in my_module" in found.json()["detail"]
-    found = _dry_run(server, token, {"environment": {"id": "my_module:Maze"}})
-    assert found.json()["outcome"] == "would_accept", found.text
-    assert server.interrupt().code == 0
-
-
-def _dry_run(server: Served, token: str, config: dict[str, Any]) -> httpx2.Response:
-    return httpx2.post(
-        f"{server.url}/api/v1/runs?dry_run=true",
-        json={"config": config},
-        headers={"Authorization": f"Bearer {token}"},
-        timeout=60,
-    )
 
 
 def looked_at(place: Path, config: dict[str, Any]) -> str:
