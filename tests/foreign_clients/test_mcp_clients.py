@@ -54,8 +54,9 @@ def test_a_client_of_others_tells_the_whole_story(
     )
     check_tools(listed)
     run = made.data["run"]
-    # over standard input it waits for the server, which carries the runs of this home
-    assert made.data["outcome"] == ("accepted" if door == "HTTP" else "waiting")
+    # over standard input whoever is not carried yet waits for the server, which comes to it
+    outcome = "accepted" if door == "HTTP" else "waiting"
+    assert made.data["outcome"] == outcome
     server.run = run
     server.wait_until(lambda: server.env_steps > 1000, "1,000 trained steps", START_S)
 
@@ -74,7 +75,7 @@ def test_a_client_of_others_tells_the_whole_story(
     assert seen.data["config"]["environment"]["id"] == "CartPole-v1"
 
     check_errors(client)
-    check_end(client, server, run)
+    check_end(client, server, outcome)
 
 
 def check_tools(listed: Said) -> None:
@@ -100,10 +101,13 @@ def check_errors(client: Inspector | FastMcp) -> None:
     assert resource.error == "unknown run 'nobodys'; run list_runs."
 
 
-def check_end(client: Inspector | FastMcp, server: Served, run: str) -> None:
+def check_end(client: Inspector | FastMcp, server: Served, outcome: str) -> None:
+    run = server.run
     (stopped,) = client.steps(call("stop_run", run=run, reason="enough"))
     assert stopped.data["outcome"] == "accepted", stopped
     server.wait_until(lambda: server.show()["status"] == "stopped", "its end", START_S)
-    deleted, nobody = client.steps(call("delete_run", run=run, confirm=run), call("list_runs"))
-    assert deleted.data["outcome"] == "accepted", deleted
+    (deleted,) = client.steps(call("delete_run", run=run, confirm=run))
+    assert deleted.data["outcome"] == outcome, deleted
+    server.wait_until(lambda: not server.api("GET", "/runs")["runs"], "it to be gone", START_S)
+    (nobody,) = client.steps(call("list_runs"))
     assert nobody.data["runs"] == []
