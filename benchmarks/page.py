@@ -216,10 +216,13 @@ async ([selector, value, total]) => {
   if (value === null) element.click();
   else {
     element.value = value;
-    element.dispatchEvent(new Event(element.tagName === 'SELECT' ? 'change' : 'input'));
+    const kind = element.tagName === 'SELECT' ? 'change' : 'input';
+    element.dispatchEvent(new Event(kind, { bubbles: true }));
   }
-  do await frame();
-  while (document.querySelector('[aria-busy=true]')
+  do {
+    await frame();
+    if (performance.now() - began > 30_000) throw new Error(`no answer to ${selector} ${value}`);
+  } while (document.querySelector('[aria-busy=true]')
     || (total && document.querySelector('[data-what=total]').textContent !== total));
   await frame();
   return performance.now() - began;
@@ -282,10 +285,11 @@ def make_many_runs(home_path: Path, count: int) -> None:
     for run in build_runs(home, count, vary):
         with contextlib.closing(home.open_run_bus(run, home.config(home.state(run)))) as bus:
             end = home.state(run).mean_return_100 or 0.0
+            reports = []
             for i in range(REPORTS):
                 grown = {"mean_return_100": end * (i + 1) / REPORTS, "env_steps": 2000 * i}
-                said = msgspec.structs.replace(report(run, i), **grown)
-                bus.publish([Outgoing(METRICS_TRAINING, encode_json(said))])
+                reports.append(msgspec.structs.replace(report(run, i), **grown))
+            bus.publish([Outgoing(METRICS_TRAINING, encode_json(said)) for said in reports])
     home.close()
 
 

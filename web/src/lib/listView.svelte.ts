@@ -9,7 +9,7 @@ import { router } from './router.svelte';
 export type Asked = NonNullable<paths['/api/v1/runs']['get']['parameters']['query']>;
 export type Status = NonNullable<Asked['status']>;
 
-export const ROWS = 100; // of a page
+export const ROWS = 50; // of a page
 export const COLUMNS: Record<string, string> = {
   environment: 'Environment',
   status: 'State',

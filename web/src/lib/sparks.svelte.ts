@@ -11,17 +11,30 @@ export class Sparks {
   #asked = new Set<string>();
   #waiting: string[] = [];
   #asking = 0;
+  #isHeld = false;
   #seen = new IntersectionObserver((entries) => {
     for (const { isIntersecting, target } of entries) {
       if (isIntersecting) this.#want((target as HTMLElement).dataset.run ?? '');
     }
   });
 
-  /** On the row of a run. */
+  /** On the row of a run; of one that is gone before its turn nobody wants the curve. */
   row: Action<HTMLElement> = (row) => {
     this.#seen.observe(row);
-    return { destroy: () => this.#seen.unobserve(row) };
+    return {
+      destroy: () => {
+        this.#seen.unobserve(row);
+        const place = this.#waiting.indexOf(row.dataset.run ?? '');
+        if (place >= 0) this.#asked.delete(this.#waiting.splice(place, 1)[0] ?? '');
+      },
+    };
   };
+
+  /** Ask for no more while something else is waited for. */
+  hold(isHeld: boolean): void {
+    this.#isHeld = isHeld;
+    this.#ask();
+  }
 
   /** One more point, of a run whose curve is shown. */
   grow(run: string, value: number | null): void {
@@ -42,7 +55,7 @@ export class Sparks {
   }
 
   #ask(): void {
-    while (this.#asking < AT_ONCE && this.#waiting.length) {
+    while (!this.#isHeld && this.#asking < AT_ONCE && this.#waiting.length) {
       const run = this.#waiting.shift() ?? '';
       this.#asking++;
       get('/api/v1/runs/{run}/metrics', { run, query: { names: 'mean_return_100', points: POINTS } })
