@@ -9,8 +9,10 @@ import asyncio
 import os
 import secrets
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import psutil
@@ -28,6 +30,7 @@ from tests.server.fuzz.spoken import speak
 SEAT = SeatSpec((Leaf("", "box", (4,), "float32"),), Categorical(2))
 SPEC = EnvironmentSpec("CartPole-v1", {"player_0": SEAT})
 CARTPOLE = {"environment": {"id": "CartPole-v1"}}
+BRIEF: dict[str, Any] = {**CARTPOLE, "stop": {"steps": 16_384}}
 UNLIMITED = """
 cpus: 1
 server: {requests_per_s: 1.0e+6, burst: 1000000, changes_per_s: 1.0e+6, change_burst: 1000000}
@@ -75,9 +78,10 @@ def fuzz(server: Served, cli: Cli, seed: int, costly: float, **counts: int) -> F
     asyncio.run(warm.run(300, 300, 100))  # caches, pools of threads
     before = process.memory_info().rss
     fuzzer = Fuzzer(world, server.pid, seed, costly)
+    began = time.monotonic()
     asyncio.run(fuzzer.run(**counts))
     print(f"\nseed {seed}: {dict(fuzzer.statuses)}, WebSockets {dict(fuzzer.codes)}")
-    print(f"slowest /healthz {fuzzer.slowest_pulse_s:.2f} s")
+    print(f"{time.monotonic() - began:.0f} s, slowest /healthz {fuzzer.slowest_pulse_s:.2f} s")
     print(f"grown by {(process.memory_info().rss - before) / 2**20:.0f} MB")
     assert not fuzzer.bad, "\n".join(fuzzer.bad[:5])
     assert "Traceback" not in server.log, server.log
@@ -115,11 +119,17 @@ def test_hundreds_of_messages_over_standard_input(cli: Cli, tmp_path: Path) -> N
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_a_hundred_thousand_of_each(server: Served, cli: Cli) -> None:
-    """A fresh seed each time, unless one is given."""
+def test_a_hundred_thousand_of_each(server: Served, cli: Cli, tmp_path: Path) -> None:
+    """Of requests, and of messages: over WebSockets, MCP's over HTTP and over standard input. A
+    fresh seed each time, unless one is given."""
+    trained = server.api("POST", "/runs", {"config": BRIEF})["run"]
+    wait_until(lambda: ended(server, trained), "something to read about", 300)
     seed = seed_or(secrets.randbelow(10**9))
-    fuzz(server, cli, seed, 0.001, requests=100_000, messages=50_000, calls=40_000)
-    stop = {**CARTPOLE, "stop": {"steps": 4096}}
-    answer = server.api("POST", "/runs", {"config": stop})
-    run = answer["run"]
-    wait_until(lambda: server.api("GET", f"/runs/{run}")["env_steps"] >= 4096, "training", 300)
+    fuzz(server, cli, seed, 0.0005, requests=100_000, messages=50_000, calls=40_000)
+    fuzz_stdio(cli, tmp_path, seed, 10_000)
+    answer = server.api("POST", "/runs", {"config": BRIEF})
+    wait_until(lambda: ended(server, answer["run"]), "a run that trains as ever", 600)
+
+
+def ended(server: Served, run: str) -> bool:
+    return bool(server.api("GET", f"/runs/{run}")["env_steps"] >= BRIEF["stop"]["steps"])
