@@ -320,7 +320,7 @@ def test_a_full_home_can_be_looked_at_and_its_runs_deleted(cli: Cli, small_disk:
     assert listed == {ended: "finished", running.run: "interrupted"}
     assert running.show()["status"] == "interrupted"
     assert "its process died" in cli("why", running.run).stdout.splitlines()[0]
-    assert "disk is full" in cli("start", ended, expect=None).stderr
+    assert "disk is full" in cli("resume", ended, "--steps", 1500, expect=None).stderr
     cli("runs", "delete", running.run, "--yes")
     assert shutil.disk_usage(small_disk).free > 1 << 20
     ballast.unlink()
@@ -355,7 +355,8 @@ def test_a_home_that_may_not_be_written_can_be_listed_shown_and_evaluated(
         assert cli("runs", "show", "last", "--json").json == shown
         assert "finished" in cli("why", run).stdout
         assert cli("eval", run, "--episodes", 2, "--json").json["run"] == run
-        for verb in (("resume", run), ("start", run), ("runs", "delete", run, "--yes"), ("serve",)):
+        resume, delete = ("resume", run, "--steps", 1500), ("runs", "delete", run, "--yes")
+        for verb in (resume, delete, ("serve",)):
             assert "may not be written; set ROOKERY_HOME" in cli(*verb, expect=2).stderr
     sent = [entry["kind"] for entry in cli("audit", run, "--json").json["entries"]]
     assert sent == ["create_run", "start_run", "start_run"], "what only the WAL has is read too"
