@@ -25,6 +25,7 @@ Stats = dict[str, Any]  # "obs.mean.<leaf>" -> array
 
 NORMALIZED_LIMIT = 10.0
 _EPSILON = 1e-6
+_ONE_HOT = ("discrete", "multi_discrete")
 _CRITIC = ("v.", "ret.")  # acting needs neither the value network nor the returns' scale
 
 
@@ -46,7 +47,7 @@ class Network:
         for leaf in self.spec.observation:
             width += self._init_leaf(rng, params, leaf)
         for layer, units in enumerate(self._encoder_layers):
-            params[f"enc.{layer}.w"] = orthogonal(rng, width, units, math.sqrt(2))
+            params[f"enc.{layer}.w"] = self._weights(rng, width, units, first=not layer)
             params[f"enc.{layer}.b"] = np.zeros(units, np.float32)
             width = units
         for torso, outputs, gain in (
@@ -55,7 +56,8 @@ class Network:
         ):
             inputs = width
             for layer, units in enumerate(self.config.hidden):
-                params[f"{torso}.{layer}.w"] = orthogonal(rng, inputs, units, math.sqrt(2))
+                first = not layer and not self._encoder_layers
+                params[f"{torso}.{layer}.w"] = self._weights(rng, inputs, units, first)
                 params[f"{torso}.{layer}.b"] = np.zeros(units, np.float32)
                 inputs = units
             params[f"{torso}.out.w"] = orthogonal(rng, inputs, outputs, gain)
@@ -64,6 +66,13 @@ class Network:
             size = math.prod(self.spec.action.shape)
             params["log_std"] = np.full(size, self._initial_log_std(size), np.float32)
         return params
+
+    def _weights(
+        self, rng: np.random.Generator, inputs: int, units: int, first: bool
+    ) -> np.ndarray:
+        """A hidden layer. Of many one-hot inputs one speaks: its row is as long as of a few."""
+        hot = first and all(leaf.kind in _ONE_HOT for leaf in self.spec.observation)
+        return orthogonal(rng, inputs, units, math.sqrt(2 * max(1, inputs / units) if hot else 2))
 
     def _initial_log_std(self, size: int) -> float:
         """Noise in many components adds up: measured, see docs/decisions/0033."""
@@ -147,7 +156,7 @@ class Network:
 
     def _init_leaf(self, rng: np.random.Generator, params: Params, leaf: Leaf) -> int:
         """Add the leaf's own parameters and return how many features it becomes."""
-        if leaf.kind in ("discrete", "multi_discrete"):
+        if leaf.kind in _ONE_HOT:
             return sum(leaf.sizes)
         if leaf.kind != "image":
             return math.prod(leaf.shape)

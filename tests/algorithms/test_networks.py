@@ -149,6 +149,20 @@ def test_the_more_components_an_action_has_the_less_each_deviates_at_first() -> 
     assert deviation(16) == pytest.approx(0.5)
 
 
+@pytest.mark.parametrize("encoder", [None, "eye"])
+@pytest.mark.parametrize("choices", [4, 400])
+def test_one_of_many_choices_speaks_as_loudly_as_one_of_a_few(
+    choices: int, encoder: str | None
+) -> None:
+    leaf = Leaf("", "discrete", (), "int64", sizes=(choices,))
+    network = network_for((leaf,), hidden=[8], encoder=encoder, encoder_hidden=[8])
+    params, _ = initial_arrays(network, seed=0)
+    first = "enc.0.w" if encoder else "pi.0.w"
+    assert np.linalg.norm(params[first], axis=1).mean() == pytest.approx(2**0.5, rel=0.05)
+    if encoder:
+        assert np.linalg.norm(params["pi.0.w"], axis=1) == pytest.approx(2**0.5)
+
+
 def test_acting_needs_neither_the_value_network_nor_the_returns() -> None:
     network = network_for((IMAGE, BOX), normalize_observations=True)
     params, stats = initial_arrays(network, seed=0)

@@ -25,7 +25,7 @@ from rookery.spaces import Categorical, Leaf, SeatSpec
 STEPS, LANES = 6, 4
 ONCE: dict[str, Any] = {  # one gradient step of the whole batch, which nothing clips
     "ppo": PPOConfig(epochs=1, minibatch_size=STEPS * LANES, max_grad_norm=1e9),
-    "impala": ImpalaConfig(max_grad_norm=1e9),
+    "impala": ImpalaConfig(epochs=1, minibatches=1, max_grad_norm=1e9),
 }
 OFTEN = PPOConfig(epochs=2, minibatch_size=8, learning_rate=0.01, normalize_returns=True)
 EYE: dict[str, Any] = {"encoder": "eye", "encoder_hidden": [5]}
@@ -213,7 +213,8 @@ def test_a_group_that_does_not_fit_is_refused_at_once() -> None:
 
 @pytest.mark.soak
 def test_independent_policies_do_not_affect_one_another() -> None:
-    a, b = policy("main"), policy("b", ImpalaConfig(learning_rate=0.02), 3, lanes=2)
+    once = ImpalaConfig(learning_rate=0.02, epochs=1, minibatches=1)
+    a, b = policy("main"), policy("b", once, 3, lanes=2)
     both, alone = Trainer([a, b], STEPS, seed=0), beginning(a)
     both.compile()
 
