@@ -111,9 +111,11 @@ def add_labels(parser: argparse.ArgumentParser) -> None:
 
 def labels_from(arguments: argparse.Namespace) -> dict[str, Any]:
     """Those that were named; an empty tag stands for none."""
+    from rookery.messages.commands import TAG_PATTERN
+
     tags = None if arguments.tag is None else [tag for tag in arguments.tag if tag]
     for tag in tags or ():
-        if re.search(r"[\s,]", tag):
+        if not re.match(TAG_PATTERN, tag):
             raise InputError(f"--tag {tag!r}: a tag is one word, without spaces or commas")
     asked = {"name": arguments.title, "tags": tags, "notes": arguments.notes}
     return {key: label for key, label in asked.items() if label is not None}

@@ -23,7 +23,8 @@ class _Command(JsonRecord, frozen=True, kw_only=True):
 
 
 MOST_NAME, MOST_TAGS, MOST_TAG, MOST_NOTES = 100, 20, 50, 4000
-TAG_PATTERN = r"^[^\s,]+$"  # a list of them is written with commas between
+# a list of them is written with commas between; what \s means differs between languages
+TAG_PATTERN = r"^[^\s,\x00-\x20\x7f-\xa0\ufeff]+$"
 
 Name = Annotated[str, Meta(max_length=MOST_NAME, description="for people; several may have one")]
 Tag = Annotated[str, Meta(max_length=MOST_TAG, pattern=TAG_PATTERN)]

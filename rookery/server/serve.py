@@ -17,7 +17,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,9 +60,12 @@ def main(arguments: argparse.Namespace) -> int:
         url, token = _url(settings.server), _owners_token(home.path, tokens)
         with control_plane(home, settings, carries=True) as plane:
             place = {"url": url, "pid": os.getpid(), "cpus": settings.cpus or os.cpu_count() or 1}
-            _write_private(home.path / PLACE, json.dumps(place))
-            _announce(home, url, token, arguments.json)
-            _serve(plane, tokens, settings, listener)
+
+            def ready() -> None:
+                _write_private(home.path / PLACE, json.dumps(place))
+                _announce(home, url, token, arguments.json)
+
+            _serve(plane, tokens, settings, listener, ready)
         (home.path / PLACE).unlink(missing_ok=True)
     return 0
 
@@ -129,8 +132,13 @@ def control_plane(home: Home, settings: Settings, carries: bool) -> Iterator[Con
 
 
 def _serve(
-    plane: ControlPlane, tokens: TokenStore, settings: Settings, listener: socket.socket
+    plane: ControlPlane,
+    tokens: TokenStore,
+    settings: Settings,
+    listener: socket.socket,
+    ready: Callable[[], None],
 ) -> None:
+    """Call `ready` once requests are answered and signals heard, and answer until one comes."""
     import uvicorn
 
     from rookery.server.app import build_app
@@ -156,9 +164,17 @@ def _serve(
         ssl_certfile=settings.server.tls_cert or None,
         ssl_keyfile=settings.server.tls_key or None,
     )
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            if self.started and not self.should_exit:
+                ready()
+
+    server = Server(config)
     for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises them again when it is done
-        signal.signal(number, lambda *_: None)
-    uvicorn.Server(config).run(sockets=[listener])
+        signal.signal(number, lambda *_: setattr(server, "should_exit", True))
+    server.run(sockets=[listener])
 
 
 # --- before it listens ---------------------------------------------------------------------------

@@ -180,7 +180,8 @@ def test_lag_is_what_lies_past_the_learners_position(ran: Ran) -> None:
         unread = [r for r in mine if r["offset"] >= each["position"]]
         assert each["records"] == len(unread) and each["removed"] == 0
         assert each["steps"] == sum(int(r["headers"]["steps"]) for r in unread)
-        assert each["end"] >= each["position"] > 0 or not mine
+        assert each["end"] >= each["position"]
+    assert any(each["position"] > 0 for each in found["partitions"])
     assert len(found["partitions"]) == ran.partitions
     assert found["records"] > 0  # that the actors left, at least, came after the checkpoint
     shown = ran.cli("runs", "show", ran.run, "--json").json

@@ -286,7 +286,7 @@ def test_an_engine_that_is_killed_in_mid_game_plays_on(cli: Cli) -> None:
     """A whole match through the command, with a real Stockfish that is really killed."""
     if not (shutil.which("stockfish") or shutil.which("stockfish", path="/usr/games")):
         pytest.skip("stockfish is not installed")
-    engine = "engine:stockfish?level=1&time=0.2"
+    engine = "engine:stockfish?time=0.2"
     players = ("script:random", engine)
     command = ("match", "pettingzoo:chess_v6", *players, "--games", "2", "--json")
     process = subprocess.Popen(

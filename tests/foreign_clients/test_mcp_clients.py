@@ -54,9 +54,9 @@ def test_a_client_of_others_tells_the_whole_story(
     )
     check_tools(listed)
     run = made.data["run"]
-    # over standard input whoever is not carried yet waits for the server, which comes to it
-    outcome = "accepted" if door == "HTTP" else "waiting"
-    assert made.data["outcome"] == outcome
+    # over standard input whoever is not carried waits for the server, which may be there already
+    outcomes = {"accepted"} if door == "HTTP" else {"accepted", "waiting"}
+    assert made.data["outcome"] in outcomes
     server.run = run
     server.wait_until(lambda: server.env_steps > 1000, "1,000 trained steps", START_S)
 
@@ -75,7 +75,7 @@ def test_a_client_of_others_tells_the_whole_story(
     assert seen.data["config"]["environment"]["id"] == "CartPole-v1"
 
     check_errors(client)
-    check_end(client, server, outcome)
+    check_end(client, server, outcomes)
 
 
 def check_tools(listed: Said) -> None:
@@ -101,13 +101,13 @@ def check_errors(client: Inspector | FastMcp) -> None:
     assert resource.error == "unknown run 'nobodys'; run list_runs."
 
 
-def check_end(client: Inspector | FastMcp, server: Served, outcome: str) -> None:
+def check_end(client: Inspector | FastMcp, server: Served, outcomes: set[str]) -> None:
     run = server.run
     (stopped,) = client.steps(call("stop_run", run=run, reason="enough"))
     assert stopped.data["outcome"] == "accepted", stopped
     server.wait_until(lambda: server.show()["status"] == "stopped", "its end", START_S)
     (deleted,) = client.steps(call("delete_run", run=run, confirm=run))
-    assert deleted.data["outcome"] == outcome, deleted
+    assert deleted.data["outcome"] in outcomes, deleted
     server.wait_until(lambda: not server.api("GET", "/runs")["runs"], "it to be gone", START_S)
     (nobody,) = client.steps(call("list_runs"))
     assert nobody.data["runs"] == []

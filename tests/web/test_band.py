@@ -22,7 +22,7 @@ def read_out(page: Page) -> list[tuple[float, ...]]:
     chart = page.locator('[data-metric="mean_return_100"]')
     chart.locator(".u-over").hover()
     expect(chart.locator(".at")).to_contain_text("mean (min to max)")
-    reads = chart.locator(".read")
+    reads = chart.locator(".read > span:last-child")  # after whose it is, where there are several
     expect(reads.last).to_have_text(SPREAD)
     found = [SPREAD.match(text) for text in reads.all_inner_texts()]
     return [tuple(map(float, match.groups())) for match in found if match]
