@@ -5,12 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any, TextIO
 
+from rookery.cli.summary import return_kind, settings, summary
 from rookery.cli.text import last_episodes, say
-from rookery.config.algorithm import find
-from rookery.config.kinds import ALGORITHMS
 from rookery.config.models import RunConfig, StopConfig
-from rookery.config.tuned import entry_for
-from rookery.control.bounds import twice
 from rookery.control.queries import rate
 from rookery.control.run_state import RunState
 from rookery.foreign import clean
@@ -30,6 +27,7 @@ class Progress:
     ) -> None:
         """`before`: the run as it was, whose errors are old news."""
         self._run, self._out, self._config = run, out, config
+        self._kind = return_kind(config)
         workers = before.workers.items() if before is not None else ()
         self._told = {name: (worker.error_of, "", 0) for name, worker in workers}
         # of each worker: the newest life whose death was told, of what it died, how often
@@ -168,39 +166,6 @@ class Progress:
         hours, minutes = divmod(minutes, 60)
         return f"ETA {hours}:{minutes:02}:{seconds:02}" if hours else f"ETA {minutes}:{seconds:02}"
 
-    def summary(self, result: dict[str, Any], at: str = "") -> None:
-        """What happened, and what to try next; `at`: the option that names a run's server."""
-        mean = result["mean_return_100"]
-        self._say(
-            f"{result['status']}: {result['reason']}\n"
-            f"  {result['env_steps']:,} steps"
-            + _pace(result)
-            + (f", {self._kind} {mean:.1f} {_whose(result)}" if mean is not None else "")
-        )
-        if (new := result.get("new_return")) is not None:
-            self._say(f"  the new policy: a return of {new:.1f} in fresh episodes, greedily")
-        if result["status"] == "failed":
-            self._say(f"  try: rookery why {result['run']}{at}")
-        elif result["status"] in ("stopped", "limited"):
-            limited = result["status"] == "limited"
-            more = f" --steps {twice(result['env_steps'])}" if limited else ""
-            self._say(f"  try: rookery resume {result['run']}{more}{at}")
-        else:
-            run, environment = result["run"], self._config.environment.id
-            look = [f"rookery eval {run}{at}"]
-            if "league" in result:
-                look = [f"rookery match {environment} {run} script:random{at}"]
-            if not at:  # they read the run's own files
-                look += [f"rookery ladder {run}"] if "league" in result else []
-                look += [f"rookery plot {run}"]
-            look += [f"rookery runs show {run}{at}"]
-            self._say("  try: " + "\n       ".join(look))
-
-    @property
-    def _kind(self) -> str:
-        """Whose return it is: a replay's episodes were played by another policy."""
-        return "recorded return" if self._config.replay.run else "return"
-
     def _score(self, metrics: TrainingMetrics) -> str:
         """How well it plays: by its return, or, where it meets others, by its rating."""
         league = metrics.league
@@ -215,6 +180,10 @@ class Progress:
         episodes = f"({last_episodes(metrics.episodes)} episodes)"
         return f"{self._kind} {_shown(metrics.mean_return_100):>7} {episodes}"
 
+    def summary(self, result: dict[str, Any], at: str = "") -> None:
+        """What happened, and what to try next; `at`: the option that names a run's server."""
+        self._say(summary(result, self._config, at))
+
     def _say(self, text: str) -> None:
         say(text, self._out)
 
@@ -223,52 +192,6 @@ def _excerpt(traceback: str) -> list[str]:
     """Its first frame, which is the user's, and its end."""
     lines = traceback.rstrip().splitlines()
     return lines if len(lines) <= MOST_LINES else [*lines[:3], "  ...", *lines[-5:]]
-
-
-def settings(config: RunConfig) -> str:
-    """What it learns with, and whether somebody measured that for this environment."""
-    algorithm, environment = config.algorithm, config.environment.id
-    entry = None
-    if algorithm.kind in ALGORITHMS:
-        entry = entry_for(find(algorithm.kind).tuned, environment)
-    began = "general defaults" if entry is None else f"defaults measured on {entry}"
-    words = [
-        f"{word} {value:g}" for word, name in _SETTINGS if (value := getattr(algorithm, name, None))
-    ]
-    normalised = [
-        word
-        for word, is_so in (
-            ("observations", config.network.normalize_observations),
-            ("returns", getattr(algorithm, "normalize_returns", False)),
-        )
-        if is_so
-    ]
-    if normalised:
-        words.append(f"{' and '.join(normalised)} normalised")
-    return f"  {began} and what you set: {', '.join(words)}"
-
-
-_SETTINGS = (
-    ("learning rate", "learning_rate"),
-    ("passes", "epochs"),
-    ("minibatch", "minibatch_size"),
-    ("minibatches", "minibatches"),
-    ("gamma", "gamma"),
-    ("entropy", "entropy_coef"),
-)
-
-
-def _pace(result: dict[str, Any]) -> str:
-    """By one clock: that of the training, which is over all lives of the run."""
-    seconds = result["train_s"]
-    if not seconds:
-        return f" in {result['wall_s']:.1f} s"
-    return f" in {seconds:.1f} s of training, {result['steps_per_s']:,.0f} steps/s"
-
-
-def _whose(result: dict[str, Any]) -> str:
-    policy = f"of {result['policy']}, " if "policies" in result else ""
-    return f"({policy}mean of the last {last_episodes(result['episodes'])} training episodes)"
 
 
 def _shown(number: float | None) -> str:
