@@ -31,8 +31,18 @@ _BOARD: dict[str, Any] = {  # small boards, won or lost at the end
 _CONTROL: dict[str, Any] = {  # MuJoCo: slow to step, so each batch is used well
     "algorithm": {"epochs": 10, "minibatch_size": 256, "gae_lambda": 0.9},
 }
+_HOPPER: dict[str, Any] = {  # it falls at once where it is pushed: little noise, a far sight
+    "algorithm": {
+        "learning_rate": 3e-4,
+        "epochs": 10,
+        "minibatch_size": 64,
+        "gamma": 0.995,
+        "gae_lambda": 0.98,
+    },
+    "network": {"initial_log_std": -2.0},
+}
 _MUJOCO = (
-    "Ant HalfCheetah Hopper Humanoid HumanoidStandup InvertedDoublePendulum InvertedPendulum "
+    "Ant HalfCheetah Humanoid HumanoidStandup InvertedDoublePendulum InvertedPendulum "
     "Pusher Reacher Swimmer Walker2d"
 )
 _TIC_TAC_TOE = {**_BOARD, "league": {"reference": ["script:random", "script:perfect"]}}
@@ -103,6 +113,7 @@ PPO: dict[str, dict[str, Any]] = {
             "entropy_coef": 0.01,
         },
     },
+    "Hopper-v*": _HOPPER,
     **{f"{name}-v*": _CONTROL for name in _MUJOCO.split()},
     "gymnax:*": {
         "actors": {"envs_per_actor": 64, "rollout_steps": 64},
@@ -127,9 +138,7 @@ IMPALA: dict[str, dict[str, Any]] = {
     },
     "Acrobot-v1": {
         "actors": {"envs_per_actor": 32, "rollout_steps": 64},
-        "algorithm": {
-            "learning_rate": 1e-3,
-        },
+        "algorithm": {"learning_rate": 1e-3, "normalize_returns": False},
     },
     "Pendulum-v1": {
         "actors": {"envs_per_actor": 32, "rollout_steps": 64},
