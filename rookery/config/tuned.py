@@ -77,6 +77,7 @@ PPO: dict[str, dict[str, Any]] = {
             "minibatch_size": 512,
             "gamma": 0.95,
         },
+        "network": {"initial_log_std": 0.5},  # torques go from -2 to 2
     },
     "FrozenLake-v1": {
         "actors": {"envs_per_actor": 32, "rollout_steps": 64},
