@@ -89,6 +89,7 @@ PPO: dict[str, dict[str, Any]] = {
             "normalize_returns": False,
         },
     },
+    "Taxi-v*": {"algorithm": {"schedule": "linear"}},  # near ties at the end are circles, greedily
     "LunarLander-v3": {
         "actors": {"envs_per_actor": 32, "rollout_steps": 128},
         "algorithm": {
