@@ -3,9 +3,9 @@
     python benchmarks/defaults.py [--only PART ...] [--seeds 0 1 2] [--set KEY=VALUE ...] [--json]
 
 Real runs of `rookery train` with nothing but a number of steps and a seed, each followed by
-`rookery eval` (50 episodes, greedy and sampled). `--set` tries other values on all of them: this is
-the sweep that the general defaults (`config/tuned.py`) were chosen by. A case is met when the worst
-of its seeds reaches what is promised, greedy, and sampled play is within a quarter of it.
+`rookery eval` (50 episodes or more, greedy and sampled). `--set` tries other values on all of them:
+this is the sweep that the general defaults (`config/tuned.py`) were chosen by. A case is met when
+the worst of its seeds reaches what is promised, greedy, and sampled play is within a quarter of it.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class Case:
     steps: int
     promised: float
     scale: float = 1.0  # of the rewards
+    episodes: int = 50
 
 
 def scaled(scale: str) -> Case:
@@ -52,7 +53,8 @@ def scaled(scale: str) -> Case:
 CASES = (
     Case("MountainCar-v0", ("MountainCar-v0",), 500_000, -130),
     Case("MountainCarContinuous-v0", ("MountainCarContinuous-v0",), 300_000, 85),
-    Case("Taxi-v4", ("Taxi-v4",), 500_000, 7.5),
+    # of 50 starts the best possible mean is below what is promised now and then: 7.44 for seed 2
+    Case("Taxi-v4", ("Taxi-v4",), 500_000, 7.5, episodes=500),
     Case("CartPole-v1", ("CartPole-v1",), 200_000, 475),
     *(scaled(scale) for scale in ("0.001", "1", "1000")),
     Case("Acrobot-v1", ("Acrobot-v1",), 400_000, -95),
@@ -92,7 +94,7 @@ def reached(case: Case, seed: int, changes: list[str]) -> tuple[float, float]:
         told = [word for change in changes for word in ("--set", change)]
         wanted = ["--steps", str(case.steps), "--seed", str(seed), *told]
         run = rookery(place, "train", *case.words, *wanted)["run"]
-        shown = rookery(place, "eval", run, "--episodes", "50")
+        shown = rookery(place, "eval", run, "--episodes", str(case.episodes))
         return shown["greedy"]["mean"] / case.scale, shown["sampled"]["mean"] / case.scale
 
 
