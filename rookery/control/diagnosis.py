@@ -211,6 +211,9 @@ def _ended_before(found: Evidence, name: str) -> str:
     worker = found.state.workers.get(name)
     if worker is None or worker.error_of != worker.incarnation - 1 or not worker.last_error:
         return ""
+    said = found.metrics if worker.kind == "learner" else found.actors.get(name)
+    if said is not None and said.time_s > worker.started_s:
+        return ""
     return f"; last error: {worker.last_error}"
 
 

@@ -336,6 +336,8 @@ def test_a_worker_that_starts_again_says_what_ended_it() -> None:
         found = diagnose(evidence(state=state, metrics=None, actors=near, **changes))  # type: ignore[arg-type]
         assert found.component == "learner-0"
         assert found.summary.endswith("; last error: ended by SIGKILL")
+    reported = diagnose(evidence(state=state, metrics=training(), actors=near, **changes))  # type: ignore[arg-type]
+    assert reported.component == "learner-0" and "SIGKILL" not in reported.summary
 
 
 def test_what_was_passed_over_is_told_although_all_is_well() -> None:

@@ -85,7 +85,7 @@ class Session:
                 shown = terminal.finish(TIMEOUT_S)
         self._note(Typed(str(fence), command, shown))
 
-    def serve(self, where: str = "", line: str = "rookery serve") -> None:
+    def serve(self, where: str = "", line: str = "exec rookery serve") -> None:
         """A server for the rest of the page, and for its $URL and $TOKEN."""
         self._where = where
         self._serving = Terminal(f"{line} --port {self._port}", self._env, self._clone)
