@@ -54,6 +54,7 @@ class FollowedRun:
             deadline = time.monotonic() + LAST_WORDS_S
             while not self._is_up_to(detail) and time.monotonic() < deadline:
                 self._take(stream.poll(TICK_S))
+            progress(self._state, self.metrics)
 
     def result(self, began: float) -> dict[str, Any]:
         """The JSON object of `rookery train`."""

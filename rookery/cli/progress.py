@@ -9,7 +9,7 @@ from rookery.cli.summary import return_kind, settings, summary
 from rookery.cli.text import last_episodes, say
 from rookery.config.models import RunConfig, StopConfig
 from rookery.control.queries import rate
-from rookery.control.run_state import RunState
+from rookery.control.run_state import ENDED, RunState
 from rookery.foreign import clean
 from rookery.messages import TrainingMetrics
 from rookery.output import own_place
@@ -73,6 +73,8 @@ class Progress:
     ) -> None:
         self._tell_device(metrics)
         self._tell_deaths(state)
+        if state.status in ENDED:
+            return  # the summary tells the rest
         now = time.monotonic()
         if self._is_starting(self._metrics) and not self._is_starting(metrics):
             self._due, self._interval = 0.0, 1.0  # the first figures are told at once

@@ -15,7 +15,7 @@ from rookery.control.controller import Controller
 from rookery.control.create import author
 from rookery.control.home import Home
 from rookery.control.judge import Judge, check_size
-from rookery.control.run_state import RunState
+from rookery.control.run_state import ENDED, RunState
 from rookery.control.settings import Allow
 from rookery.launchers import Launch, make_launcher
 from rookery.launchers.standby import Standby
@@ -31,7 +31,7 @@ from rookery.messages import (
 from rookery.players.seat_map import SeatFunction
 
 Progress = Callable[[RunState, TrainingMetrics | None, str | None], None]
-"""Takes the run's state, its newest metrics, and what it waits for, if it does."""
+"""Takes the run's state, also its last one, its newest metrics, and what it waits for, if so."""
 
 
 LEASE_PATIENCE_S = 1.0  # a server holds a run's lease for a moment to answer its commands
@@ -76,7 +76,9 @@ def carry(
                 obey()
                 follow(state)
 
-            return controller.run_until_ended(tick)
+            ended = controller.run_until_ended(tick)
+            follow(ended)  # what ended it may have come after the last tick
+            return ended
 
 
 def going_on(home: Home, run: str, bounds: Mapping[str, Any]) -> Command:
@@ -130,11 +132,11 @@ def _following(controller: Controller, progress: Progress | None) -> Callable[[R
 
     def tick(state: RunState) -> None:
         nonlocal newest, due
-        now = time.monotonic()
-        if now < due:
+        now, is_over = time.monotonic(), state.status in ENDED
+        if now < due and not is_over:
             return
         due = now + 0.1
-        if subscription is not None:
+        if subscription is not None and not is_over:
             for record in subscription.poll(0.0):
                 newest = decode_or_none(record.payload, TrainingMetrics) or newest
         progress(state, newest, controller.trouble)

@@ -1,4 +1,4 @@
-"""Carrying a run: what Ctrl-C does, whatever it interrupts."""
+"""Carrying a run: what Ctrl-C does, whatever it interrupts, and what is told of its end."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from rookery.config.reading import build
 from rookery.control.carry import carry
 from rookery.control.create import create_run
 from rookery.control.home import Home
+from rookery.control.run_state import RunState
 
 
 @pytest.fixture
@@ -48,3 +49,17 @@ def test_ctrl_c_in_the_middle_of_a_write_to_the_log_stops_the_run(
     state = carry(home, run, begin)
     assert not again, "the handler wrote to the log while the log was being written"
     assert state is not None and state.status == "stopped" and state.reason == "asked to stop"
+
+
+def test_how_it_ended_is_handed_on_as_well(home: Home) -> None:
+    config = build(
+        {
+            "environment": {"id": "rookery.testing.envs:FailingEnv", "kwargs": {"at": 4}},
+            "launcher": "inline",
+            "restarts": {"max_restarts": 0},
+        }
+    )
+    seen: list[RunState] = []
+    state = carry(home, create_run(home, config), lambda now, metrics, trouble: seen.append(now))
+    assert state is not None and state.status == "failed"
+    assert seen[-1] == state
