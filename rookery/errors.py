@@ -35,7 +35,7 @@ from collections.abc import Iterable
 from rookery.words import bare, key_of
 
 MOST_TOLD = 10  # problems of one request or config; the others are counted
-_MOST_COMPARED = 100  # letters of a wrong name
+_MOST_NAME = 100  # letters of a wrong name that are shown, and compared
 
 
 class RookeryError(Exception):
@@ -55,7 +55,7 @@ class UnknownName(InputError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
         self.kind = kind
-        self.name = name
+        self.name = name = name[:_MOST_NAME]
         self.nearest = nearest_names(name, known)
         message = f"unknown {kind} {name!r}"
         if self.nearest:
@@ -154,7 +154,7 @@ class StalenessError(RookeryError):
 
 def nearest_names(name: str, known: Iterable[str], count: int = 3) -> tuple[str, ...]:
     """The known names most like `name`, case aside, best first: by meaning, or else by letters."""
-    known, name = list(known), name[:_MOST_COMPARED]
+    known, name = list(known), name[:_MOST_NAME]
     meant = key_of(name)
     if meant is not None and (same := [k for k in known if k in (meant, bare(meant))]):
         return tuple(same[:count])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import secrets
@@ -23,7 +24,7 @@ from rookery.messages import JOINED_FROM, WorkerExited, WorkerStarted, WorkerSta
 from rookery.output import print_json
 from rookery.worker import FENCED, LIFELINE, NICENESS, WorkerId
 from rookery.worker.context import RunContext
-from rookery.worker.process import Stop, end_with_parent, guarded, step_back
+from rookery.worker.process import SAY_WHERE, Stop, end_with_parent, guarded, step_back
 from rookery.worker.xla import prepare_xla
 
 
@@ -51,6 +52,7 @@ def main(kind: str, run: str, index: int, incarnation: int) -> int:
     stop = Stop()
     signal.signal(signal.SIGTERM, stop.ask)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    faulthandler.register(SAY_WHERE)
     if os.environ.get(LIFELINE) == "stdin":
         end_with_parent()
     step_back(int(os.environ.get(NICENESS) or 0))

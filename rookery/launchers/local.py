@@ -6,6 +6,7 @@ however it dies, the pipe closes and the worker ends itself: no orphan is left.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -19,8 +20,10 @@ from rookery.launchers.log_file import bound, forget_old
 from rookery.launchers.standby import Standby
 from rookery.processes import look_at
 from rookery.worker import LIFELINE, NICENESS, WorkerId
+from rookery.worker.process import SAY_WHERE
 from rookery.worker.progress import Progress, forget, read_progress
 
+SAY_S = 0.5  # to say where it hangs
 GRACE_S = {"learner": 60.0, "inline": 60.0, "actor": 5.0}
 
 
@@ -39,6 +42,11 @@ class LocalLife:
         return seen is not None and seen.stopped
 
     def kill(self) -> None:
+        """One that hangs says where in its log; one that the system has stopped cannot."""
+        if not self.is_stopped():
+            self.process.send_signal(SAY_WHERE)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(SAY_S)
         self.process.kill()
 
 

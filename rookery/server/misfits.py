@@ -12,7 +12,6 @@ from typing import Any
 
 from rookery.errors import MOST_TOLD, UnknownName, nearest_names
 
-MOST_NAME = 100  # characters of a wrong name that are shown, and compared
 _CHOICE = re.compile(r"'([^']*)'")
 
 
@@ -23,7 +22,7 @@ def misfits(errors: Iterable[Mapping[str, Any]], kind: str, known: Iterable[str]
     for found in found_all[:MOST_TOLD]:
         where = ".".join(str(part) for part in found["loc"])
         if found["type"] == "extra_forbidden" and len(found["loc"]) == 1:
-            lines.append(str(UnknownName(kind, where[:MOST_NAME], known)))
+            lines.append(str(UnknownName(kind, where, known)))
         else:
             lines.append(f"{where or 'body'}: {found['msg'][:1].lower()}{found['msg'][1:]}")
             lines[-1] += _nearest(found)
@@ -38,5 +37,5 @@ def _nearest(found: Mapping[str, Any]) -> str:
     if found["type"] not in ("literal_error", "enum") or not isinstance(sent, str):
         return ""
     choices = filter(None, _CHOICE.findall(str(found.get("ctx", {}).get("expected", ""))))
-    near = nearest_names(sent[:MOST_NAME], choices, 1)
+    near = nearest_names(sent, choices, 1)
     return f"; did you mean {near[0]}?" if near else ""

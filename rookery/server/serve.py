@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import json
 import logging
+import math
 import os
 import select
 import signal
@@ -212,9 +213,10 @@ def _how(path: Path) -> str:
     found = holder(path)
     if found is None or not found.seen.stopped:
         return ""
+    left = max(1, math.ceil(RestartConfig().silent_s - found.silent_s))
     return (
         f"; {found} is frozen: let it go on with kill -CONT {found.progress.pid}, or try again "
-        f"in {RestartConfig().silent_s:g} s to take over"
+        f"in {left} s to take over"
     )
 
 

@@ -23,6 +23,7 @@ from rookery.worker import FENCED, WorkerId
 from rookery.worker.context import RecordEvents
 
 WAIT_S = 0.1  # how long a worker sleeps on the bus before it looks up
+SAY_WHERE = signal.SIGUSR1  # makes a worker write to its log what each of its threads is doing
 
 
 class Stop:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
+from rookery.control.lease import SERVER, holder
 from tests.conftest import NAMED_S
 from tests.faults.test_faults import BOUND, ENDLESS, OFTEN, SMALL, check_accounts, reach
 
@@ -173,8 +174,8 @@ def freeze_server(cli: Cli, rounds: int, thaw: bool) -> None:
             assert "is frozen: let it go on with kill -CONT" in cli("serve", expect=2).error
 
         def silent() -> bool:
-            owner = cli.home.owner(run)
-            return owner is not None and owner.is_frozen(15.0)
+            owner, whole = cli.home.owner(run), holder(cli.home.path / SERVER)
+            return all(found is not None and found.is_frozen(15.0) for found in (owner, whole))
 
         server.wait_until(silent, "a long silence", NAMED_S)
         if thaw:

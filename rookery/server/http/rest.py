@@ -33,7 +33,6 @@ from rookery.foreign import clean_json
 from rookery.messages import new_id
 from rookery.server.control_plane import ControlPlane
 from rookery.server.http.problems import problem
-from rookery.server.misfits import MOST_NAME
 
 API = "/api/v1"
 RUN_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,99}$"
@@ -139,7 +138,7 @@ class Route(APIRoute):
         for name in request.query_params:
             if name not in known:
                 hint = f"There are: {', '.join(known) or 'none'}."
-                raise UnknownName("parameter", name[:MOST_NAME], known, hint)
+                raise UnknownName("parameter", name, known, hint)
 
 
 def _names(field: Any) -> Iterable[str]:
