@@ -78,16 +78,17 @@ def read_progress(path: Path) -> Progress | None:
 class Pulse:
     """The worker's side; its file is gone when it ends in good order.
 
-    `excused` says whether something else than the worker is waited for, whatever it is doing.
+    `excused` says whether something else than the worker is waited for, whatever it is doing. That
+    may take a while, as with a bus that is away: a thread of its own asks, and the other beats on.
     """
 
     def __init__(
         self,
         path: Path | None,
         doing: str = "starting",
-        excused: Callable[[], bool] = lambda: False,
+        excused: Callable[[], bool] | None = None,
     ) -> None:
-        self._path, self._excused = path, excused
+        self._path = path
         self._memory = _mapped(path) if path is not None else mmap.mmap(-1, BYTES)
         self._cells = memoryview(self._memory).cast("Q")
         self._times = memoryview(self._memory).cast("d")
@@ -98,8 +99,11 @@ class Pulse:
         self.busy(doing)
         self._cells[_FORMAT] = FORMAT  # last: from now on it counts
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._keep_beating, name="pulse", daemon=True)
-        self._thread.start()
+        self._writing = threading.Lock()  # its memory is not taken away meanwhile
+        jobs = [self._keep_beating, *([lambda: self._keep_asking(excused)] if excused else [])]
+        self._threads = [threading.Thread(target=job, name="pulse", daemon=True) for job in jobs]
+        for thread in self._threads:
+            thread.start()
 
     def __enter__(self) -> Pulse:
         return self
@@ -119,9 +123,11 @@ class Pulse:
 
     def close(self) -> None:
         self._over.set()
-        self._thread.join()
-        self._cells.release()
-        self._times.release()
+        for thread in self._threads:
+            thread.join(2 * BEAT_S)  # one may be asking for longer, in vain
+        with self._writing:
+            self._cells.release()
+            self._times.release()
         with contextlib.suppress(
             BufferError
         ):  # of a view that the garbage collector has yet to see
@@ -130,10 +136,17 @@ class Pulse:
 
     def _keep_beating(self) -> None:
         while not self._over.wait(BEAT_S):
-            now = time.monotonic()
-            if self._excused():
-                self._times[_SINCE] = now
-            self._times[_BEAT] = now
+            self._stamp(_BEAT)
+
+    def _keep_asking(self, excused: Callable[[], bool]) -> None:
+        while not self._over.wait(BEAT_S):
+            if excused():
+                self._stamp(_SINCE)
+
+    def _stamp(self, cell: int) -> None:
+        with self._writing:
+            if not self._over.is_set():
+                self._times[cell] = time.monotonic()
 
 
 def forget(path: Path | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -48,6 +49,28 @@ def test_it_beats_by_itself_while_the_loop_does_nothing(
         assert eventually(later, "a beat", 10).since == first.since
         excused = True  # something else is waited for: it is not at the same thing for long
         eventually(lambda: later().since > first.since, "an excuse", 10)
+
+
+def test_it_beats_on_while_somebody_thinks_about_an_excuse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., Any]
+) -> None:
+    """A bus that is away takes its time to say so."""
+    monkeypatch.setattr(progress, "BEAT_S", 0.01)
+    asked, answer = threading.Event(), threading.Event()
+
+    def thinks() -> bool:
+        asked.set()
+        return answer.wait(30)
+
+    def beat() -> float:
+        found = read_progress(tmp_path / "actor-0.1")
+        return found.beat if found is not None else 0.0
+
+    with Pulse(tmp_path / "actor-0.1", excused=thinks):
+        assert asked.wait(30)
+        before = beat()
+        eventually(lambda: beat() > before, "a beat", 10)
+        answer.set()
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 64, bytes(64), bytes(63)])

@@ -65,7 +65,7 @@ class Health:
 
     def __init__(self, servers: str, user: str = "") -> None:
         self.servers, self._user = servers, user
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # whatever is collected meanwhile may call `note`
         self.last: Any = None  # the newest error of a connection
         self.refusal: Any = None  # that of a log-in or of TLS, until the cluster answers
         self.reached = False  # whether the cluster has ever answered
