@@ -147,7 +147,9 @@ def measure(connections: int, seconds: float) -> dict[str, Any]:
             first, before_mb = asyncio.run(work(server, run, seconds)), server.megabytes
             options = ["--connections", str(connections), "--seconds", str(seconds)]
             with subprocess.Popen(
-                [sys.executable, str(STRANGERS), server.url, *options], stdout=subprocess.PIPE
+                [sys.executable, str(STRANGERS), server.url, *options],
+                stdout=subprocess.PIPE,
+                start_new_session=True,  # Linux weighs sessions: else their priority means nothing
             ) as strangers:
                 flooded = asyncio.run(work(server, run, seconds))
                 said = json.loads(strangers.communicate(timeout=60)[0])

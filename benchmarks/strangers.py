@@ -19,6 +19,10 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
+import uvloop
+
+from rookery.worker.process import step_back
+
 AGAIN_S = 2.0  # after which a stranger whose connection was ended comes again
 UPGRADE = (
     "GET /api/v1/stream HTTP/1.1\r\nHost: {}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -105,12 +109,12 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=2000)
     parser.add_argument("--seconds", type=float, default=60)
     arguments = parser.parse_args()
-    os.nice(19)
+    step_back(19)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     strangers = Strangers(arguments.url)
     began = time.process_time()
-    asyncio.run(strangers.attack(arguments.connections, arguments.seconds))
+    uvloop.run(strangers.attack(arguments.connections, arguments.seconds))
     cores = (time.process_time() - began) / arguments.seconds
     found = {"made": strangers.made, "most_at_a_time": strangers.most, "cores": round(cores, 2)}
     print(json.dumps(found))

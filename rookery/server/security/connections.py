@@ -7,12 +7,14 @@
 
 Whoever has shown no token yet is a stranger, and strangers give way: where there is no room the
 one that came first is dropped for the newest. So a flood of connections that say nothing drops
-itself, and whoever speaks at once gets through it.
+itself, and whoever speaks at once gets through it. While strangers come in a rush, whoever does not
+speak at once goes at once: to serve them would cost others.
 """
 
 from __future__ import annotations
 
 import resource
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 STATE = "connection"  # its name in a scope's state
 RESERVED = 256  # descriptors for files, pipes and sockets of the server itself, and new arrivals
 LEAST = 16
+RUSH = 100  # strangers that may come at a time where there are many already ...
+RUSH_PER_S = 50.0  # ... and in the long run
 
 
 class Connection:
@@ -34,6 +38,7 @@ class Connection:
     def __init__(self, table: Connections, address: str, abort: Callable[[], None]) -> None:
         self._table, self.address, self._abort = table, address, abort
         self.token: Token | None = None
+        self.in_rush = False  # it came with too many others
         self._is_open = True
 
     def belongs_to(self, token: Token) -> None:
@@ -59,7 +64,13 @@ class Connection:
 class Connections:
     """All of a server; for one thread."""
 
-    def __init__(self, most: int, log: RefusalLog | None = None) -> None:
+    def __init__(
+        self,
+        most: int,
+        log: RefusalLog | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock, self._calm_at = clock, clock() - RUSH / RUSH_PER_S
         self._most, self._most_strangers = most, max(1, most // 4)
         self._shares = Shares(most - most // 8, "connections")  # those with a token never have all
         self._strangers: dict[Connection, None] = {}  # the oldest first
@@ -71,15 +82,24 @@ class Connections:
 
     def admit(self, address: str, abort: Callable[[], None]) -> Connection:
         """A newcomer, for whom another stranger may have to go."""
-        neighbours = self._at.get(address, {})
+        neighbours, connection = self._at.get(address, {}), Connection(self, address, abort)
+        if 2 * len(self._strangers) >= self._most_strangers:
+            connection.in_rush = self._is_rush()
         if len(neighbours) >= self._most_strangers:
             next(iter(neighbours)).drop(CROWDED)
         elif len(self) >= self._most:
             next(iter(self._strangers)).drop(CROWDED)
-        connection = Connection(self, address, abort)
         self._strangers[connection] = None
         self._at.setdefault(address, {})[connection] = None
         return connection
+
+    def _is_rush(self) -> bool:
+        """Whether more came than may, up to now."""
+        now = self._clock()
+        if self._calm_at > now:
+            return True
+        self._calm_at = max(self._calm_at, now - RUSH / RUSH_PER_S) + 1 / RUSH_PER_S
+        return False
 
     def know(self, connection: Connection, token: Token) -> None:
         self._shares.take(token)

@@ -10,6 +10,7 @@ is possible, and the log says so once a minute for each kind.
 
 from __future__ import annotations
 
+import re
 from asyncio import TimerHandle, Transport
 from collections.abc import Callable
 from typing import Any
@@ -21,6 +22,7 @@ from websockets.exceptions import InvalidState
 
 from rookery.server.security.connections import STATE, Connection, Connections
 from rookery.server.security.refusals import (
+    CROWDED,
     HEAD_TOO_LARGE,
     HEAD_TOO_SLOW,
     NOT_HTTP,
@@ -40,6 +42,8 @@ LINGER_S = 1.0  # to read why it was refused, before the connection goes
 LINGER_BYTES = 1 << 20  # and to send what was under way
 HELLO_BYTES = 4 << 10  # that a WebSocket may say before we know whose it is
 
+_UPGRADE = re.compile(rb"\r\nupgrade[ \t]*:", re.IGNORECASE)
+_TOKEN = re.compile(rb"\r\nauthorization[ \t]*:", re.IGNORECASE)
 _SLICE = 16 << 10  # bytes parsed at a time, so that a head is measured while it comes
 
 
@@ -81,6 +85,11 @@ class HttpConnection(HttpToolsProtocol):
             if self._undelivered > LINGER_BYTES:
                 self.transport.abort()
             return
+        if self._connection.in_rush and not _speaks(data):
+            self._is_over = True
+            self._connection.drop(CROWDED)
+            return
+        self._connection.in_rush = False
         if self._timer is None and (self.cycle is None or self.cycle.response_complete):
             self._in(HEAD_S, self._head_is_late)
         for begin in range(0, len(data), _SLICE):
@@ -184,6 +193,12 @@ class HttpConnection(HttpToolsProtocol):
         for timer in timers:
             if timer is not None:
                 timer.cancel()
+
+
+def _speaks(data: bytes) -> bool:
+    """Whether what came first is a whole request; one for a conversation comes with a token."""
+    head, end, _ = data.partition(b"\r\n\r\n")
+    return bool(end) and (not _UPGRADE.search(head) or bool(_TOKEN.search(head)))
 
 
 def http_connections(connections: Connections) -> type[HttpConnection]:

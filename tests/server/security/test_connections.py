@@ -11,7 +11,14 @@ import pytest
 
 from rookery.control.tokens import Scope, Token
 from rookery.server.mcp.http import MOST_SESSIONS, SESSION, Sessions
-from rookery.server.security.connections import RESERVED, Connection, Connections, room_for
+from rookery.server.security.connections import (
+    RESERVED,
+    RUSH,
+    RUSH_PER_S,
+    Connection,
+    Connections,
+    room_for,
+)
 from rookery.server.security.refusals import Seldom
 from rookery.server.security.shares import NoPlace, Shares
 
@@ -65,7 +72,8 @@ class Port:
     """Connections, and which of them were dropped."""
 
     def __init__(self, most: int) -> None:
-        self.table = Connections(most)
+        self.now = 0.0
+        self.table = Connections(most, clock=lambda: self.now)
         self.dropped: list[int] = []
         self._count = 0
 
@@ -92,6 +100,17 @@ def test_of_all_addresses_the_first_stranger_goes_and_never_one_with_a_token() -
     for number in range(64):
         port.connect(str(number))
     assert port.dropped == [1] and len(port.table) == 64
+
+
+def test_strangers_come_in_a_rush_where_there_are_many_and_many_come() -> None:
+    port = Port(64)
+    calm = [port.connect("a") for _ in range(8 + RUSH)]
+    assert not any(stranger.in_rush for stranger in calm)
+    port.now += 1.0
+    later = [port.connect("a") for _ in range(2 * int(RUSH_PER_S))]
+    assert [stranger.in_rush for stranger in later].count(False) == RUSH_PER_S
+    port.now += 3600.0
+    assert [port.connect("a").in_rush for _ in range(RUSH + 50)].count(False) == RUSH + 1
 
 
 def test_those_with_tokens_leave_room_to_come_in() -> None:

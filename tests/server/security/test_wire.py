@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from rookery.server.security import wire
+from rookery.server.security.connections import Connections
 from rookery.server.security.wire import HEAD_BYTES, HEADERS, HELLO_BYTES, PIPELINED
 from tests.server.security.test_guard_wire import RUNS, TIMEOUT_S, UPGRADE, Reply, Served, serving
 
@@ -155,6 +157,30 @@ def test_strangers_give_way_to_who_comes_and_nobody_else_does(
         stranger.close()
     lines = [record.getMessage() for record in caplog.records if "gave way" in record.message]
     assert len(lines) == 1, "once a minute"
+
+
+@pytest.mark.parametrize(
+    ("first", "stays"),
+    [
+        (f"{HEALTH}X: ", False),
+        ("GET", False),
+        (f"GET {STREAM} HTTP/1.1\r\n{{host}}{UPGRADE}\r\n", False),
+        (f"GET {STREAM} HTTP/1.1\r\n{{host}}{{bearer}}{UPGRADE}\r\n", True),
+        (f"{HEALTH}{{host}}Connection: close\r\n\r\n", True),
+        (f"GET {RUNS} HTTP/1.1\r\n{{host}}{{bearer}}Connection: close\r\n\r\n", True),
+    ],
+    ids=["half", "a word", "says later who it is", "says so now", "a whole request", "an owner"],
+)
+def test_in_a_rush_whoever_does_not_speak_at_once_goes(
+    served: Served, monkeypatch: pytest.MonkeyPatch, first: str, stays: bool
+) -> None:
+    monkeypatch.setattr(Connections, "_is_rush", lambda self: True)
+    with contextlib.ExitStack() as others:
+        for _ in range(8):  # half of the strangers that there is room for
+            others.enter_context(served.connect())
+        with served.connect() as connection:
+            connection.sendall(first.format(host=served.host, bearer=served.bearer).encode())
+            assert (ended(connection)[:4] == b"HTTP") == stays
 
 
 def test_a_token_has_a_share_of_the_connections(served: Served) -> None:
