@@ -142,7 +142,7 @@ def shots(server: Server) -> list[Shot]:
         Shot("new", "/new", fill_the_form),
         Shot("new-errors", "/new", make_mistakes),
         Shot("new-clone", f"/new?from={league}", form_is_there),
-        Shot("run", f"/runs/{lander}", charts_are_drawn),
+        Shot("run", f"/runs/{lander}", all_is_known),
         Shot("run-phone", f"/runs/{lander}", charts_are_drawn, PHONE),
         Shot("run-change", f"/runs/{lander}", try_a_change),
         Shot("run-finished", f"/runs/{pair[0]}", charts_are_drawn),
@@ -225,6 +225,13 @@ def make_mistakes(page: Page) -> None:
 def charts_are_there(page: Page) -> None:
     expect(page.locator(".charts:not(.loading)")).to_be_visible()
     expect(page.locator(".tabs")).to_be_visible()
+
+
+def all_is_known(page: Page) -> None:
+    """Also how busy its machine is, which takes two looks."""
+    charts_are_drawn(page)
+    machine = page.locator("[data-what=machine]")
+    expect(machine).to_contain_text(re.compile(r"Machine: \d"), timeout=PATIENCE_MS)
 
 
 def charts_are_drawn(page: Page) -> None:
