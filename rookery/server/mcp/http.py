@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
 from mcp.server.auth.middleware.auth_context import auth_context_var
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
@@ -22,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from rookery.control.tokens import Token
 from rookery.server.http.problems import problem
 from rookery.server.mcp.server import RookeryServer
+from rookery.server.security.bodies import replay
 from rookery.server.security.shares import NoPlace, Shares
 
 if TYPE_CHECKING:
@@ -55,18 +57,31 @@ def http_door(plane: ControlPlane, limits: RateLimits | None) -> McpDoor:
     return McpDoor(_Endpoint(sessions), manager.run)
 
 
+class _Asked(msgspec.Struct):
+    """Of a message that waits for an answer, what tells it from others."""
+
+    id: int | str
+    method: str
+
+
 class Sessions:
     """Lets tokens have their share of the sessions; `open_ones` are those that the SDK still has,
-    which ends them by itself."""
+    which ends them by itself.
+
+    Of two requests of a session that have one id the SDK answers the second alone, and lets the
+    first wait for ever: the second is refused here.
+    """
 
     def __init__(self, app: ASGIApp, open_ones: Callable[[], Container[str]]) -> None:
         self._app, self._open_ones = app, open_ones
         self._shares = Shares(MOST_SESSIONS, "sessions of MCP")
         self._whose: dict[str, Token] = {}  # by session
+        self._waiting: set[tuple[bytes, str]] = set()  # sessions, and ids of requests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if any(name == SESSION for name, _ in scope["headers"]):
-            await self._app(scope, receive, send)
+        session = next((value for name, value in scope["headers"] if name == SESSION), None)
+        if session is not None:
+            await self._answered(session, scope, receive, send)
             return
         self._forget_ended()
         token: Token = scope["state"]["token"]
@@ -76,6 +91,28 @@ class Sessions:
             await problem(429, str(crowded), {"Retry-After": "60"})(scope, receive, send)
             return
         await self._opened(token, scope, receive, send)
+
+    async def _answered(self, session: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+        body: bytes = (await receive()).get("body", b"") if scope["method"] == "POST" else b""
+        try:
+            asked = session, str(msgspec.json.decode(body, type=_Asked).id)
+        except (
+            msgspec.DecodeError,
+            UnicodeDecodeError,
+        ):  # it asks for nothing, or the SDK says what is wrong with it
+            await self._app(scope, replay(body, receive), send)
+            return
+        if asked in self._waiting:
+            detail = (
+                f"request {asked[1][:100]!r} of this session is not answered yet: use another id"
+            )
+            await problem(409, detail)(scope, receive, send)
+            return
+        self._waiting.add(asked)
+        try:
+            await self._app(scope, replay(body, receive), send)
+        finally:
+            self._waiting.discard(asked)
 
     async def _opened(self, token: Token, scope: Scope, receive: Receive, send: Send) -> None:
         """Most requests that may open a session do not: the place is free again after them."""

@@ -57,7 +57,7 @@ class Bodies:
             raise RequestRefused(BAD_TEXT)
         if is_too_deep(body):
             raise RequestRefused(TOO_DEEP)
-        return _replay(body, receive)
+        return replay(body, receive)
 
     async def _read(self, receive: Receive) -> bytes:
         """All of it. Some of what is too much is read as well, and thrown away: a client that is
@@ -88,7 +88,8 @@ def _is_json(content_type: bytes | None) -> bool:
     return content_type.partition(b";")[0].strip().lower() == b"application/json"
 
 
-def _replay(body: bytes, receive: Receive) -> Receive:
+def replay(body: bytes, receive: Receive) -> Receive:
+    """What tells a body that was read already, and then what comes."""
     told = False
 
     async def replayed() -> Message:

@@ -180,7 +180,7 @@ def test_a_token_has_a_share_of_the_sessions_and_ended_ones_are_free() -> None:
 
     async def ask(who: Token, opens: bool = True, headers: Any = ()) -> int:
         scope = {"type": "http", "state": {"token": who}, "opens": opens, "headers": headers}
-        await sessions(scope, send, send)
+        await sessions({**scope, "method": "GET"}, send, send)
         return statuses[-1]
 
     async def play() -> None:
@@ -194,4 +194,46 @@ def test_a_token_has_a_share_of_the_sessions_and_ended_ones_are_free() -> None:
         assert await ask(reader) == 200
 
     sessions = Sessions(sdk, lambda: alive)
+    asyncio.run(play())
+
+
+def test_an_id_of_a_session_is_answered_before_it_is_used_again() -> None:
+    """The SDK would answer the second, and let the first wait for ever."""
+    said, go_on = list[bytes](), asyncio.Event()
+
+    async def sdk(scope: Any, receive: Any, send: Any) -> None:
+        said.append((await receive())["body"])
+        await asyncio.wait_for(go_on.wait(), 5)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def ask(body: str, session: bytes = b"a", method: str = "POST") -> int:
+        statuses: list[int] = []
+
+        async def receive() -> Any:
+            return {"type": "http.request", "body": body.encode("latin-1"), "more_body": False}
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+
+        scope = {"type": "http", "method": method, "state": {"token": OWNER}}
+        await sessions({**scope, "headers": [(SESSION, session)]}, receive, send)
+        return statuses[0]
+
+    async def play() -> None:
+        one, text = '{"id": 7, "method": "tools/call"}', '{"id": "7", "method": "tools/call"}'
+        others = ('{"id": 8, "method": "ping"}', '{"id": 7, "result": {}}', '{"id": 7', "\xff")
+        first = asyncio.create_task(ask(one))
+        await asyncio.sleep(0)
+        assert [await ask(one), await ask(text)] == [409, 409]
+        rest = [asyncio.create_task(ask(body)) for body in others]
+        rest.append(asyncio.create_task(ask(one, session=b"b")))
+        rest.append(asyncio.create_task(ask("", method="GET")))
+        await asyncio.sleep(0)
+        go_on.set()
+        assert [await task for task in (first, *rest)] == [200] * 7
+        assert said == [text.encode("latin-1") for text in (one, *others, one, "")]
+        assert await ask(one) == 200, "and then it may"
+
+    sessions = Sessions(sdk, lambda: ())
     asyncio.run(play())
