@@ -77,7 +77,7 @@ def test_why_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_progress_line_and_how_it_ended() -> None:
     out = io.StringIO()
     progress = Progress(RUN, out, build({"environment": {"id": "CartPole-v1"}}))
-    progress(SimpleNamespace(workers={}), None, NASTY)  # type: ignore[arg-type]
+    progress(SimpleNamespace(workers={}, status="running"), None, NASTY)  # type: ignore[arg-type]
     row = {"run": RUN, "status": "failed", "reason": NASTY, "mean_return_100": None}
     progress.summary({**row, "env_steps": 0, "train_s": 0.0, "wall_s": 1.0, "steps_per_s": None})
     assert out.getvalue().startswith(f"waiting: {PLAIN}\nfailed: {PLAIN}\n")

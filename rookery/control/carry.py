@@ -139,6 +139,6 @@ def _following(controller: Controller, progress: Progress | None) -> Callable[[R
         if subscription is not None and not is_over:
             for record in subscription.poll(0.0):
                 newest = decode_or_none(record.payload, TrainingMetrics) or newest
-        progress(state, newest, controller.trouble)
+        progress(state, newest, None if is_over else controller.trouble)
 
     return tick

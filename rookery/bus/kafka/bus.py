@@ -55,7 +55,9 @@ class KafkaBus:
 
     @property
     def trouble(self) -> str | None:
-        """One line while the cluster does not answer."""
+        """One line while the cluster does not answer; nobody waits for it once this is closed."""
+        if self._closed:
+            return None
         if self._made_producer is not None:
             self._made_producer.poll(0)
         if self.clients.health.trouble is not None and time.monotonic() >= self._ask_again:

@@ -80,8 +80,11 @@ class Sessions:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         session = next((value for name, value in scope["headers"] if name == SESSION), None)
-        if session is not None:
+        if session is not None and scope["method"] == "POST":
             await self._answered(session, scope, receive, send)
+            return
+        if session is not None:
+            await self._app(scope, receive, send)
             return
         self._forget_ended()
         token: Token = scope["state"]["token"]
@@ -93,20 +96,15 @@ class Sessions:
         await self._opened(token, scope, receive, send)
 
     async def _answered(self, session: bytes, scope: Scope, receive: Receive, send: Send) -> None:
-        body: bytes = (await receive()).get("body", b"") if scope["method"] == "POST" else b""
+        body: bytes = (await receive()).get("body", b"")
         try:
             asked = session, str(msgspec.json.decode(body, type=_Asked).id)
-        except (
-            msgspec.DecodeError,
-            UnicodeDecodeError,
-        ):  # it asks for nothing, or the SDK says what is wrong with it
+        except (msgspec.DecodeError, UnicodeDecodeError):  # no request, or the SDK refuses it
             await self._app(scope, replay(body, receive), send)
             return
         if asked in self._waiting:
-            detail = (
-                f"request {asked[1][:100]!r} of this session is not answered yet: use another id"
-            )
-            await problem(409, detail)(scope, receive, send)
+            text = f"request {asked[1][:100]!r} of this session is not answered yet: use another id"
+            await problem(409, text)(scope, receive, send)
             return
         self._waiting.add(asked)
         try:
