@@ -228,6 +228,7 @@ class Clients:
         A cluster that has answered before and is away is waited for, for so long.
         """
         began = since = time.monotonic()  # since it was away
+        is_back = False  # as far as we know: one that was away knows its topics a while later
         while True:
             try:
                 answer = question()
@@ -238,7 +239,9 @@ class Clients:
                 is_lost = code in _PASSING and not passes and not self.answers(client)
                 if (code in _AWAY or is_lost) and self.health.reached and now - began < away_s:
                     self.health.unanswered()
-                    since = now
+                    since, is_back = now, False
+                elif code in _PASSING and not passes and not is_back:
+                    since, is_back = now, True
                 elif not passes:
                     raise self.health.explain(error) from None
                 time.sleep(PAUSE_S)
