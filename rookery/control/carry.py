@@ -77,7 +77,8 @@ def carry(
                 follow(state)
 
             ended = controller.run_until_ended(tick)
-            follow(ended)  # what ended it may have come after the last tick
+            if ended.status in ENDED:
+                follow(ended)  # what ended it may have come after the last tick
             return ended
 
 

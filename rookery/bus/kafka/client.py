@@ -228,21 +228,24 @@ class Clients:
         A cluster that has answered before and is away is waited for, for so long.
         """
         began = since = time.monotonic()  # since it was away
-        is_back = False  # as far as we know: one that was away knows its topics a while later
+        is_back = False  # it answers: one that was away knows its topics a while later
         while True:
             try:
                 answer = question()
             except KafkaException as error:
                 code, now = error.args[0].code(), time.monotonic()
-                passes = code in _PASSING and now - since < min(REACH_S, max(LOOK_S, away_s))
+                is_late = now - since >= min(REACH_S, max(LOOK_S, away_s))
                 # with all brokers away a client may know no more than that there is no leader
-                is_lost = code in _PASSING and not passes and not self.answers(client)
-                if (code in _AWAY or is_lost) and self.health.reached and now - began < away_s:
+                is_away = code in _AWAY or (
+                    code in _PASSING and is_late and not self.answers(client)
+                )
+                may_wait = self.health.reached and now - began < away_s
+                if is_away and may_wait:
                     self.health.unanswered()
                     since, is_back = now, False
-                elif code in _PASSING and not passes and not is_back:
+                elif code in _PASSING and is_late and may_wait and not is_back:
                     since, is_back = now, True
-                elif not passes:
+                elif code not in _PASSING or is_late:
                     raise self.health.explain(error) from None
                 time.sleep(PAUSE_S)
             else:
