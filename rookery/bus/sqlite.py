@@ -49,6 +49,7 @@ HEADERS_AT_ONCE = 1024
 
 _encode_headers = msgspec.json.Encoder().encode
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
+_decode_offsets = msgspec.json.Decoder(list[int]).decode
 
 
 class _Topic(NamedTuple):
@@ -58,6 +59,13 @@ class _Topic(NamedTuple):
     head: int
     floor: int
     bytes: int
+
+
+class _Mark(NamedTuple):
+    """Which of its publications this is, by a client's own count."""
+
+    client: str
+    number: int
 
 
 class SqliteBus:
@@ -75,6 +83,18 @@ class SqliteBus:
         self._poll_interval_s = poll_interval_s
 
     def publish(self, messages: Sequence[Outgoing], timeout_s: float = 60.0) -> list[int]:
+        return self._publish(messages, timeout_s, None)
+
+    def publish_once(
+        self, messages: Sequence[Outgoing], timeout_s: float, client: str, number: int
+    ) -> list[int]:
+        """The same for a client that numbers what it publishes: what is there already is not added
+        again, and has the offsets that it had."""
+        return self._publish(messages, timeout_s, _Mark(client, number))
+
+    def _publish(
+        self, messages: Sequence[Outgoing], timeout_s: float, mark: _Mark | None
+    ) -> list[int]:
         needed = embedded.needed_bytes(messages, self._limits)
         rows = [(m, _encode_headers(m.headers).decode()) for m in messages]
         deadline = time.monotonic() + timeout_s
@@ -83,7 +103,14 @@ class SqliteBus:
             return self._refusal(db, needed, timeout_s)
 
         def append(db: sqlite3.Connection) -> list[int] | None:
-            return None if refusal(db) else _append(db, rows, needed)
+            if mark is not None and (before := _marked(db, mark)) is not None:
+                return before
+            if refusal(db):
+                return None
+            offsets = _append(db, rows, needed)
+            if mark is not None:
+                _set_mark(db, mark, offsets)
+            return offsets
 
         def has_room() -> bool:
             return self._file.read(refusal) is None
@@ -174,18 +201,22 @@ class SqliteBus:
             self._file.write(remove, REMOVE_PATIENCE_S, 0)
 
     def thin(self, topic: str, start: Position, is_over: Callable[[Record], bool]) -> None:
+        self._file.check_writable()
+        while records := self.above_floor(topic, start):
+            over = [(r.offset, len(r.payload)) for r in records if is_over(r)]
+            take_out = partial(_delete, name=topic, gone=over, floor=records[-1].offset + 1)
+            self._file.write(take_out, REMOVE_PATIENCE_S, 0)
+
+    def above_floor(self, topic: str, start: Position) -> list[Record]:
+        """The oldest records before `start` that `thin` has not asked about, or some of them."""
         stop = embedded.only_offset(start)
 
-        def above_floor(db: sqlite3.Connection) -> list[Record]:
+        def query(db: sqlite3.Connection) -> list[Record]:
             row = _topic(db, topic)
             last = min(stop, row.head)
             return _records(db, topic, row.id, row.floor, last, REMOVE_RECORDS)
 
-        self._file.check_writable()
-        while records := self._file.read(above_floor):
-            over = [(r.offset, len(r.payload)) for r in records if is_over(r)]
-            take_out = partial(_delete, name=topic, gone=over, floor=records[-1].offset + 1)
-            self._file.write(take_out, REMOVE_PATIENCE_S, 0)
+        return self._file.read(query)
 
     def snapshot(self) -> AbstractContextManager[None]:
         return self._file.snapshot()
@@ -352,6 +383,22 @@ def _append(
     return offsets
 
 
+def _marked(db: sqlite3.Connection, mark: _Mark) -> list[int] | None:
+    """Offsets of the publication, if it is there; only the newest of a client is remembered, as it
+    waits for each."""
+    sql = "SELECT offset, headers FROM newest WHERE topic = 0 AND key = ?"
+    rows = db.execute(sql, (mark.client,)).fetchall()
+    if not rows or rows[0][0] < mark.number:
+        return None
+    return _decode_offsets(rows[0][1])
+
+
+def _set_mark(db: sqlite3.Connection, mark: _Mark, offsets: Sequence[int]) -> None:
+    """Among the newest of topic 0, which is none."""
+    told = _encode_headers(offsets).decode()
+    db.execute("INSERT OR REPLACE INTO newest VALUES (0, ?, ?, ?)", (*mark, told))
+
+
 def _ensure_topic(db: sqlite3.Connection, name: str) -> _Topic:
     """The topic's row, made with its table at first use. A topic is never removed."""
     topic = _topic(db, name)
@@ -417,7 +464,7 @@ class SqliteBusConfig(BusConfig):
 
 
 class SqliteRunBus:
-    Config = SqliteBusConfig
+    Config: type[BusConfig] = SqliteBusConfig
 
     @staticmethod
     def open(place: BusPlace) -> SqliteBus:

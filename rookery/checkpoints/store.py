@@ -30,6 +30,10 @@ class CheckpointStore(Protocol):
 
 def open_store(uri: str) -> CheckpointStore:
     scheme, _, path = uri.partition(":")
+    if scheme == "ray" and path:  # never a person's word: what a worker elsewhere was told
+        from rookery.checkpoints.hosted import hosted_store
+
+        return hosted_store(path)
     if scheme != "file" or not path:
         raise InputError(f"checkpoint.uri {uri!r} is not supported: use file:DIRECTORY")
     return FileStore(Path(path))

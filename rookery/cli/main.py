@@ -74,6 +74,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     arguments.env_options = environment
     _note_server(arguments)
     _note_bus(getattr(arguments, "bus", None), getattr(arguments, "bus_config", None))
+    if getattr(arguments, "ray_address", None) is not None:
+        os.environ["RAY_ADDRESS"] = arguments.ray_address
     return arguments
 
 

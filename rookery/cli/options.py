@@ -6,7 +6,7 @@ import argparse
 import re
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from rookery.config.kinds import ALGORITHMS
+from rookery.config.kinds import ALGORITHMS, LAUNCHERS
 from rookery.errors import InputError
 
 if TYPE_CHECKING:
@@ -71,12 +71,27 @@ def add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--envs-per-actor", type=integer, metavar="N")
     add_bounds(parser)
     parser.add_argument("--seed", type=integer, metavar="N")
-    parser.add_argument("--launcher", metavar="NAME", help="local (default) or inline")
+    add_launcher(parser)
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="any config key, repeatable"
     )
     parser.add_argument_group(
         "environment options", "--env.KEY=VALUE is passed to the environment, repeatable"
+    )
+
+
+def add_launcher(parser: argparse.ArgumentParser) -> None:
+    default, *others = LAUNCHERS
+    known = ", ".join((f"{default} (default)", *others))
+    parser.add_argument("--launcher", metavar="NAME", help=f"where workers live: {known}")
+    add_ray_address(parser)
+
+
+def add_ray_address(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--ray-address",
+        metavar="ADDRESS",
+        help="of the Ray cluster: auto or HOST:PORT; default: $RAY_ADDRESS, or one on this machine",
     )
 
 

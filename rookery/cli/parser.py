@@ -18,7 +18,9 @@ from rookery.cli.options import (
     add_common,
     add_config,
     add_labels,
+    add_launcher,
     add_query,
+    add_ray_address,
     add_server,
     integer,
     positive,
@@ -124,6 +126,7 @@ def _training(commands: Commands) -> None:
     text = "go on with a run from its newest checkpoint"
     resume = commands.verb("resume", train.resume, text, server=True, run=True)
     add_bounds(resume)
+    add_ray_address(resume)
     add_change(resume)
     text = "train a new run on what another one has recorded"
     replay = commands.verb("replay", train.replay, text, run=True)
@@ -173,6 +176,7 @@ def _serving(commands: Commands) -> None:
     serve.add_argument("--host", metavar="ADDRESS", help="to listen on; default: 127.0.0.1")
     serve.add_argument("--port", type=integer, metavar="N", help="0: any; default: 7860")
     serve.add_argument("--cpus", type=positive, metavar="N", help="that all runs share")
+    add_launcher(serve)
     serve.add_argument(
         "--insecure-bind", action="store_true", help="listen beyond this machine without TLS"
     )
@@ -273,6 +277,9 @@ def _working(commands: Commands) -> None:
     text = "a learner that waits for its run"
     standby = commands.verb("standby", processes.standby, text, listed=False)
     standby.add_argument("--threads", type=int, default=1)
+    text = "hold the line to a Ray cluster, for the owner of runs"
+    driver = commands.verb("ray-driver", processes.ray_driver, text, listed=False)
+    driver.add_argument("--line", type=int, required=True, metavar="N")
     text = "look at a config on standard input, for a server"
     commands.verb("prepare", processes.prepare, text, listed=False)
     text = "play for someone who watches, by orders on standard input, for a server"

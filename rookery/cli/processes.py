@@ -20,6 +20,12 @@ def prepare(arguments: argparse.Namespace, began: float) -> int:
     return leave(check.serve_one(end_with_parent))
 
 
+def ray_driver(arguments: argparse.Namespace, began: float) -> int:
+    from rookery.launchers.ray import connect
+
+    return leave(connect.main(arguments.line))
+
+
 def viewer(arguments: argparse.Namespace, began: float) -> int:
     from rookery.viewing import viewer
 

@@ -16,7 +16,9 @@ from rookery.cli.waiting import waiting
 from rookery.errors import InputError, RookeryError, Unreachable
 
 if TYPE_CHECKING:
+    from rookery.config.models import RunConfig
     from rookery.control.home import Home
+    from rookery.launchers.ray.link import Links
     from rookery.launchers.standby import Standby
     from rookery.messages import Command
 
@@ -31,22 +33,40 @@ def train(arguments: argparse.Namespace, began: float) -> int:
 def _train_here(arguments: argparse.Namespace, began: float) -> int:
     from rookery.launchers.standby import Standby
 
-    standby = None if arguments.launcher == "inline" else Standby()  # before anything slow
+    local = arguments.launcher in (None, "local")
+    standby = Standby() if local else None  # before anything slow
     try:
-        with waiting("looking at the environment and its players"):
-            config = config_from(arguments)
-            if standby is not None and (config.launcher == "inline" or config.learner.threads != 1):
-                standby.close()
+        with contextlib.ExitStack() as stack:
+            with waiting("looking at the environment and its players"):
+                config = config_from(arguments)
+                if standby is not None and (
+                    config.launcher != "local" or config.learner.threads != 1
+                ):
+                    standby.close()
 
-            from rookery.control.create import create_run
-            from rookery.control.home import Home
+                from rookery.control.create import create_run
+                from rookery.control.home import Home
 
-            home = Home.default()
-            run = create_run(home, config, labels=labels_from(arguments))
-        return _carry(home, run, arguments.json, began, standby)
+                home = Home.default()
+                links = _connecting(home, config, stack)
+                run = create_run(home, config, labels=labels_from(arguments))
+            return _carry(home, run, arguments.json, began, standby, links=links)
     finally:
         if standby is not None:
             standby.close()
+
+
+def _connecting(home: Home, config: RunConfig, stack: contextlib.ExitStack) -> Links | None:
+    """On the cluster before there is a run: what is wrong with it is said at once."""
+    if config.launcher != "ray":
+        return None
+    from rookery.launchers.ray.link import Links
+
+    links = Links()
+    stack.callback(links.close)
+    with waiting("getting onto the Ray cluster"):
+        links.to(home.settings.ray.here()).wait()
+    return links
 
 
 def _train_far(arguments: argparse.Namespace, began: float) -> int:
@@ -94,8 +114,10 @@ def resume(arguments: argparse.Namespace, began: float) -> int:
     with waiting("looking at its checkpoints and its environment"):
         _check_checkpoints(home, run)
         _check_environment(home, run)
-    ask = going_on(home, run, bounds_from(arguments))
-    return _carry(home, run, arguments.json, began, ask=ask)
+    with contextlib.ExitStack() as stack:
+        links = _connecting(home, home.config(home.state(run)), stack)
+        ask = going_on(home, run, bounds_from(arguments))
+        return _carry(home, run, arguments.json, began, ask=ask, links=links)
 
 
 def _takes_over(home: Home, run: str) -> bool:
@@ -180,6 +202,7 @@ def _carry(
     standby: Standby | None = None,
     ask: Command | None = None,
     judge: bool = False,
+    links: Links | None = None,
 ) -> int:
     from rookery.cli.progress import Progress
     from rookery.control.carry import carry
@@ -188,7 +211,7 @@ def _carry(
     before = home.state(run)
     progress = Progress(run, sys.stderr if as_json else sys.stdout, home.config(before), before)
     with progress:
-        state = carry(home, run, progress, standby, ask=ask, own_process=True)
+        state = carry(home, run, progress, standby, ask=ask, own_process=True, links=links)
     if state is None:
         print(f"rookery: run {run} is owned by another process; asked it to go on", file=sys.stderr)
         return OK

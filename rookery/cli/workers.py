@@ -10,9 +10,12 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Collection
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from rookery.actor.main import act
+from rookery.control.briefing import Briefing, Reach, make_home, open_briefed, recorder
 from rookery.control.check import check_environment
 from rookery.control.context import allowed_files, open_context
 from rookery.control.home import Home
@@ -58,6 +61,31 @@ def main(kind: str, run: str, index: int, incarnation: int) -> int:
     step_back(int(os.environ.get(NICENESS) or 0))
     work = {"actor": act, "learner": train, "inline": _in_turns}[kind]
     return guarded(home.record, run, worker, lambda: work(open_context(home, run), worker, stop))
+
+
+def elsewhere(
+    worker: WorkerId,
+    content: bytes,
+    namespace: str,
+    host: str,
+    near: bool,
+    files: Path,
+    stop: Stop,
+) -> int:
+    """The same in a process that others placed, on any node: it is told what it has to know."""
+    briefing = Briefing.of(content)
+    run, reach = briefing.run, Reach(namespace, host, near, files)
+    work = {"actor": act, "learner": train}[worker.kind]
+    if briefing.home is not None:
+        home = make_home(briefing.home)
+        return guarded(
+            home.record,
+            run,
+            worker,
+            lambda: work(replace(open_context(home, run), progress=files), worker, stop),
+        )
+    record = recorder(briefing, reach)
+    return guarded(record, run, worker, lambda: work(open_briefed(briefing, reach), worker, stop))
 
 
 def join(kind: str, name: str, as_json: bool = False) -> int:

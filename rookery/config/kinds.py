@@ -14,11 +14,13 @@ from typing import Any
 LAUNCHERS = {  # -> a function of `launchers.Launch`
     "local": "rookery.launchers.local:make_launcher",
     "inline": "rookery.launchers.inline:make_launcher",
+    "ray": "rookery.launchers.ray.launcher:make_launcher",
 }
 BUSES = {  # -> a class as `bus.RunBus` has it
     "sqlite": "rookery.bus.sqlite:SqliteRunBus",
     "memory": "rookery.bus.memory:MemoryRunBus",
     "kafka": "rookery.bus.kafka.settings:KafkaRunBus",
+    "ray": "rookery.bus.ray.run_bus:RayRunBus",
 }
 ALGORITHMS = {  # -> a class as `algorithms.Algorithm` has it
     "ppo": "rookery.algorithms.ppo:PPO",

@@ -133,6 +133,22 @@ class LearnerConfig(Part):
         return self
 
 
+class Place(Part):
+    """What a worker of one kind takes of a node; on launchers that place workers."""
+
+    cpus: float = Field(default=1.0, ge=0, description="of its node, reserved for it")
+    gpus: float = Field(default=0.0, ge=0)
+    resources: dict[str, float] = Field(default={}, description="of your own, by name")
+    labels: dict[str, str] = Field(default={}, description="that its node has, like zone: a")
+
+
+class PlacementConfig(Part):
+    """Where workers go, on launchers with several nodes."""
+
+    actor: Place = Place()
+    learner: Place = Place()
+
+
 class StopConfig(Part):
     """When a run is done; without until_return, reaching `steps` is success."""
 
@@ -304,6 +320,7 @@ class RunConfig(Part):
     checkpoint: CheckpointConfig = CheckpointConfig()
     bus: AnyBus
     launcher: LauncherName = "local"
+    placement: PlacementConfig = PlacementConfig()
     restarts: RestartConfig = RestartConfig()
     replay: ReplayConfig = ReplayConfig()
     seed: int = Field(default=0, ge=0, lt=2**32)
@@ -347,6 +364,14 @@ class RunConfig(Part):
             raise ValueError(
                 f"bus.kind={self.bus.kind} lives in one process: set launcher to inline"
             )
+        if (self.launcher == "ray") != (self.bus.kind == "ray"):
+            if self.launcher != "ray":
+                raise ValueError("bus.kind=ray is a cluster's: set launcher to ray")
+            if self.bus.kind != "kafka":
+                raise ValueError(
+                    f"bus.kind={self.bus.kind} is out of reach for workers on other nodes: with "
+                    "launcher=ray use bus.kind=ray or kafka"
+                )
         endless = self.stop.steps is None and self.stop.minutes is None
         if self.algorithm.schedule == "linear" and endless:
             raise ValueError("algorithm.schedule=linear needs stop.steps or stop.minutes")

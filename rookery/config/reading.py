@@ -20,7 +20,7 @@ from rookery.config.algorithm import DEFAULT, AlgorithmConfig, find, models
 from rookery.config.bus import DEFAULT as DEFAULT_BUS
 from rookery.config.bus import BusConfig
 from rookery.config.bus import models as bus_models
-from rookery.config.kinds import ALGORITHMS
+from rookery.config.kinds import ALGORITHMS, BUSES
 from rookery.config.models import MAIN, ActorsConfig, RunConfig
 from rookery.config.tuned import tuned_defaults
 from rookery.errors import MOST_TOLD, ConfigError, UnknownName, nearest_names
@@ -49,8 +49,9 @@ def build(*layers: Layer) -> RunConfig:
         raise UnknownName("algorithm", str(kind), ALGORITHMS, "Run `rookery algorithms`.")
     ours = find(kind) if kind in ALGORITHMS else None  # a user's own is not imported to be read
     asked["algorithm"] = {**algorithm, "kind": kind}
-    if isinstance(asked.get("bus"), dict):
-        asked["bus"].setdefault("kind", DEFAULT_BUS)
+    bus = asked.setdefault("bus", {}) if asked.get("launcher") in BUSES else asked.get("bus")
+    if isinstance(bus, dict):  # a launcher with a bus of its own uses that
+        bus.setdefault("kind", asked["launcher"] if asked.get("launcher") in BUSES else DEFAULT_BUS)
     merged = tuned_defaults({} if ours is None else ours.tuned, str(environment["id"]))
     _merge(merged, asked)
     _fit(merged, asked, ours)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 import time
@@ -15,9 +16,11 @@ from rookery.control.controller import Controller
 from rookery.control.create import author
 from rookery.control.home import Home
 from rookery.control.judge import Judge, check_size
+from rookery.control.launch import launch_of
 from rookery.control.run_state import ENDED, RunState
 from rookery.control.settings import Allow
-from rookery.launchers import Launch, make_launcher
+from rookery.launchers import make_launcher
+from rookery.launchers.ray.link import Links
 from rookery.launchers.standby import Standby
 from rookery.messages import (
     METRICS_TRAINING,
@@ -45,27 +48,34 @@ def carry(
     seat_function: SeatFunction | None = None,
     ask: Command | None = None,
     own_process: bool = False,
+    links: Links | None = None,
 ) -> RunState | None:
     """Own the run and carry it to its end; None if another process owns it.
 
-    `ask`: what starts it, if not a plain StartRun. `own_process`: see `Launch`.
+    `ask`: what starts it, if not a plain StartRun. `own_process`: see `Launch`. `links`: to
+    clusters, where the caller has begun to connect already; they stay the caller's.
 
     Ctrl-C is StopRun; a second one ends the workers at once.
     """
     home.check_writable()
-    with home.lease(run, patience_s=LEASE_PATIENCE_S) as mine:
+    with contextlib.ExitStack() as stack:
+        if links is None:
+            links = Links()
+            stack.callback(links.close)
+        mine = stack.enter_context(home.lease(run, patience_s=LEASE_PATIENCE_S))
         home.send(ask or StartRun(run=run, author=author()))
         if not mine:
             return None
         config = home.config(home.state(run))
         launcher = make_launcher(
-            Launch(
+            launch_of(
+                home,
+                run,
                 config,
-                home.run_dir(run) / "logs",
+                links,
                 here=lambda: open_context(home, run, seat_function),
                 own_process=own_process,
                 standby=standby,
-                progress=home.progress_dir(run),
             )
         )
         controller = Controller(home, run, config, launcher, warn=_warn)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
+from typing import Any
 
 from rookery.bus import Bus, Outgoing
 from rookery.config.models import RunConfig
 from rookery.control.balance import count
+from rookery.control.briefing import brief
 from rookery.control.home import Home
 from rookery.control.jobs import Jobs
+from rookery.control.relay import Relay
 from rookery.control.run_log import RunLog
 from rookery.control.run_state import ACTIVE, PAUSED, RUNNING, STOPPED, RunState, exit_text
 from rookery.control.signing import SIGNATURE
@@ -35,6 +38,7 @@ from rookery.messages import (
     WorkerFailed,
     WorkerStarted,
     WorkerStarting,
+    WorkerWaiting,
     encode_json,
 )
 from rookery.worker import FENCED, ONE_BLAS_THREAD, WorkerId
@@ -82,6 +86,7 @@ class Controller:
         self._told_seats = 0  # revision of the seats
         self._told_orders = 0  # revision of the learner's orders
         self._elsewhere: set[str] = set()  # workers whose work another machine took over
+        self._waited: dict[str, str] = {}  # workers without a place -> what was said of it
 
     @property
     def state(self) -> RunState:
@@ -96,8 +101,16 @@ class Controller:
 
     @property
     def trouble(self) -> str | None:
-        """What keeps the run waiting: its bus, or a worker that makes no progress."""
-        return (self.bus.trouble if self.bus is not None else None) or self._watcher.trouble
+        """What keeps the run waiting: its bus, a worker that makes no progress, or a place."""
+        bus = self.bus.trouble if self.bus is not None else None
+        return bus or self._watcher.trouble or self._placeless
+
+    @property
+    def _placeless(self) -> str | None:
+        for name, why in self._waited.items():
+            if name not in self._started:
+                return f"{name.rpartition('.')[0]} waits for {why}"
+        return None
 
     @property
     def begun(self) -> bool:
@@ -123,6 +136,7 @@ class Controller:
         self._log.answer(self.run)
         if self._begun:
             self._own_again()
+            self._relay()
             self._observe()
             self._reconcile()
             self._tell()
@@ -136,6 +150,17 @@ class Controller:
         if self.state.start_asked:
             self.home.record(RunOwned(run=self.run, pid=os.getpid(), by=self._by, again=True))
             self._log.read()
+
+    def _relay(self) -> None:
+        """What workers elsewhere have to say for the log comes by the run's own bus."""
+        if self._elsewhere_events is not None and self._elsewhere_events.hand_on():
+            self._log.read()
+
+    @cached_property
+    def _elsewhere_events(self) -> Relay | None:
+        if self.config.bus.kind != "ray" or self.bus is None:
+            return None
+        return Relay(self.home, self.run, self.config, self.bus)
 
     def settle(self) -> RunState:
         """A run that was stopped before its learner could say so still gets its last word."""
@@ -185,7 +210,7 @@ class Controller:
     ) -> None:
         assert self.bus is not None
         payload = encode_json(message)
-        signature = self.home.signing_key().sign(topic, self.run, payload)
+        signature = self.home.run_key(self.run, self.config).sign(topic, self.run, payload)
         headers = {"kind": kind, "run": self.run, "steps": "0", SIGNATURE: signature}
         self.bus.publish([Outgoing(topic, payload, key, headers)])
 
@@ -225,7 +250,8 @@ class Controller:
         self._log.read()
         argv = (kind, self.run, "--index", str(index), "--incarnation", str(incarnation))
         environment = {**self.home.environment, **ONE_BLAS_THREAD}
-        return WorkerSpec(WorkerId(kind, index, incarnation), argv, environment)
+        worker, state = WorkerId(kind, index, incarnation), self.state
+        return WorkerSpec(worker, argv, environment, lambda: brief(self.home, state))
 
     def _observe(self) -> None:
         observed = self.launcher.observe()
@@ -234,19 +260,34 @@ class Controller:
         for name, seen in observed.items():
             kind, _, rest = name.partition("-")
             index, incarnation = (int(part) for part in rest.split("."))
-            if name not in self._started:
+            identity: dict[str, Any] = {
+                "run": self.run,
+                "kind": kind,
+                "index": index,
+                "incarnation": incarnation,
+            }
+            if seen.waits:
+                self._waits(name, seen.reason, identity)
+                continue
+            if name not in self._started and seen.pid:
                 self._started.add(name)
-                self.home.record(
-                    WorkerStarted(
-                        run=self.run, kind=kind, index=index, incarnation=incarnation, pid=seen.pid
-                    )
-                )
+                self._waited.pop(name, None)
+                self.home.record(WorkerStarted(**identity, pid=seen.pid, host=seen.host))
             if seen.code is not None:
                 self._exited(name, kind, index, incarnation, seen)
+
+    def _waits(self, name: str, why: str, identity: Mapping[str, Any]) -> None:
+        """Told once, and again when it waits for something else."""
+        if self._waited.get(name) != why:
+            self._waited[name] = why
+            self.home.record(WorkerWaiting(**identity, why=why))
+            self._log.read()
 
     def _exited(self, name: str, kind: str, index: int, incarnation: int, seen: Observed) -> None:
         assert seen.code is not None
         self._started.discard(name)
+        self._waited.pop(name, None)
+        self._relay()
         self._log.read()  # its own last words come before its exit
         worker = f"{kind}-{index}"
         if seen.code == FENCED:
@@ -263,6 +304,7 @@ class Controller:
                 incarnation=incarnation,
                 code=seen.code,
                 expected=expected,
+                reason=seen.reason,
             )
         )
         self._log.read()
@@ -274,7 +316,7 @@ class Controller:
         state = self.state.workers[worker]
         reported = state.last_error is not None and seen.code > 0
         goes_on = self._supervisor.died(worker, time.monotonic(), reported, self._trained_steps())
-        if state.failed_for_good or not goes_on:
+        if state.failed_for_good or seen.final or not goes_on:
             self._give_up(worker, seen.code)
 
     def _explain(self, name: str, kind: str, index: int, incarnation: int) -> None:

@@ -156,6 +156,12 @@ class Home:
         assert key is not None
         return key
 
+    def run_key(self, run: str, config: RunConfig) -> Key:
+        """That a run's owner signs with what it says on the run's bus: on a cluster where others
+        may compute too, one that is good for nothing else."""
+        key = self.signing_key()
+        return key.for_run(run) if config.bus.kind == "ray" else key
+
     @property
     def key(self) -> Key | None:
         """The home's key, if it was made."""

@@ -51,6 +51,7 @@ from rookery.messages import (
     WorkerFailed,
     WorkerStarted,
     WorkerStarting,
+    WorkerWaiting,
 )
 
 _S = TypeVar("_S", bound=msgspec.Struct)
@@ -105,6 +106,8 @@ class WorkerState(msgspec.Struct, frozen=True):
     started_s: float = 0.0  # when its process began
     ended_as_asked: bool = False  # the last incarnation: whoever comes next is no restart
     resumes: int = 0  # incarnations that came after such a one
+    host: str = ""  # the node that it lives on; empty: its owner's machine
+    waits_for: str = ""  # what its launcher has no place for it without
 
     @property
     def restarts(self) -> int:
@@ -212,7 +215,7 @@ def apply(state: RunState | None, message: Command | Event) -> RunState | None:
         case RunOwned(pid=pid, by=by):
             workers = {n: _replace(w, running=False) for n, w in state.workers.items()}
             return _replace(state, owner_pid=pid, owned_by=by, start_asked=False, workers=workers)
-        case WorkerStarting() | WorkerStarted() | WorkerFailed() | WorkerExited():
+        case WorkerStarting() | WorkerWaiting() | WorkerStarted() | WorkerFailed() | WorkerExited():
             state = _with_worker(state, message)
             works = isinstance(message, WorkerStarting | WorkerStarted)
             ours = message.index < JOINED_FROM  # not an actor that waits for the run as well
@@ -358,7 +361,8 @@ def _ordered(state: RunState) -> RunState:
 
 
 def _with_worker(
-    state: RunState, event: WorkerStarting | WorkerStarted | WorkerFailed | WorkerExited
+    state: RunState,
+    event: WorkerStarting | WorkerWaiting | WorkerStarted | WorkerFailed | WorkerExited,
 ) -> RunState:
     name = f"{event.kind}-{event.index}"
     worker = state.workers.get(name) or WorkerState(event.kind, event.index, event.incarnation)
@@ -373,9 +377,20 @@ def _with_worker(
                 failed_for_good=False,
                 resumes=worker.resumes + worker.ended_as_asked,
                 ended_as_asked=False,
+                host="",
+                waits_for="",
             )
+        case WorkerWaiting():
+            worker = _replace(worker, waits_for=event.why)
         case WorkerStarted():
-            worker = _replace(worker, pid=event.pid, running=True, started_s=event.time_s)
+            worker = _replace(
+                worker,
+                pid=event.pid,
+                running=True,
+                started_s=event.time_s,
+                host=event.host,
+                waits_for="",
+            )
         case WorkerFailed():
             worker = _replace(
                 worker,
@@ -388,12 +403,16 @@ def _with_worker(
         case WorkerExited():
             died = not event.expected
             worker = _replace(
-                worker, running=False, deaths=worker.deaths + died, ended_as_asked=not died
+                worker,
+                running=False,
+                deaths=worker.deaths + died,
+                ended_as_asked=not died,
+                waits_for="",
             )
             if died and worker.error_of != event.incarnation:  # it could not say so itself
                 worker = _replace(
                     worker,
-                    last_error=exit_text(event.code),
+                    last_error=event.reason or exit_text(event.code),
                     last_detail="",
                     error_of=event.incarnation,
                     error_s=event.time_s,

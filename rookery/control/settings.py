@@ -23,6 +23,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from rookery.errors import ConfigError, InputError, nearest_names
+from rookery.launchers.ray.settings import RaySettings
 
 FILE = "rookery.yaml"
 
@@ -110,6 +111,7 @@ class Settings(_Part):
         default=None, ge=1, description="that runs of a server may use; null: the machine's cores"
     )
     server: ServerSettings = ServerSettings()
+    ray: RaySettings = RaySettings()
 
     @classmethod
     def load(cls, home_path: Path) -> Settings:

@@ -40,6 +40,16 @@ class Key:
         """Tells keys apart, and nothing about them."""
         return self.sign("", "", b"name")[:8]
 
+    def for_run(self, run: str) -> Key:
+        """What workers on machines of others get of it: good for what this run says to itself, and
+        for nothing in the log."""
+        return Key(self.sign("key of one run", run, b"").encode())
+
+    @property
+    def text(self) -> str:
+        """The secret itself: for whoever is to have it, never for a log."""
+        return self._secret.decode()
+
     def sign(self, topic: str, run: str, payload: bytes) -> str:
         parts = b"".join(len(p).to_bytes(4, "big") + p for p in (topic.encode(), run.encode()))
         return hmac.new(self._secret, parts + payload, hashlib.sha256).hexdigest()

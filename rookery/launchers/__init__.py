@@ -4,6 +4,7 @@
     launcher.work(0.02)                                         # let time pass
     for name, seen in launcher.observe().items(): ...           # pid, and the exit code if it ended
     seen.life.progress()                                        # how far it is, where that is known
+    seen.host, seen.waits, seen.reason                          # where; for a place; why it ended
 
 A name is one incarnation of one worker and is never used twice. When to restart, when to end one
 that makes no progress, and when to give up, is decided above, in `control`.
@@ -12,17 +13,19 @@ that makes no progress, and when to give up, is decided above, in `control`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from rookery.config.kinds import LAUNCHERS, load_kind
 from rookery.config.models import RunConfig
+from rookery.launchers.ray.settings import RaySettings
 from rookery.worker import WorkerId
 from rookery.worker.context import RunContext
 from rookery.worker.progress import Progress
 
 if TYPE_CHECKING:
+    from rookery.launchers.ray.link import Links
     from rookery.launchers.standby import Standby
 
 
@@ -40,6 +43,10 @@ class Launch:
     standby: Standby | None = None
     niceness: int = 0  # how far workers step back behind whoever answers people
     progress: Path | None = None  # where workers of this machine say how far they are
+    run: str = ""
+    experience_bytes: int = 0  # that the run's bus keeps, where the launcher has to place it
+    links: Links | None = None  # to clusters, which an owner's launchers share
+    ray: RaySettings = field(default_factory=RaySettings)
 
 
 @dataclass(frozen=True)
@@ -48,7 +55,9 @@ class WorkerSpec:
 
     worker: WorkerId
     argv: tuple[str, ...]  # of the `rookery` command
-    environment: Mapping[str, str]
+    environment: Mapping[str, str]  # of a process on this machine
+    briefing: Callable[[], bytes] = bytes
+    """What a worker has to be told that finds neither the home nor its settings where it lives."""
 
     @property
     def name(self) -> str:
@@ -73,9 +82,13 @@ class Life(Protocol):
 
 
 class Observed(NamedTuple):
-    pid: int
+    pid: int  # on its own machine; 0: it has not begun
     code: int | None  # None while it lives; negative: the signal that ended it
     life: Life | None = None  # None: nobody can watch over it
+    host: str = ""  # the node that it lives on; empty: this machine
+    reason: str = ""  # why it ended, or what it waits for, where the launcher knows
+    waits: bool = False  # for a place: it has not begun
+    final: bool = False  # another try can't help
 
 
 class Launcher(Protocol):

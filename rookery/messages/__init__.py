@@ -63,6 +63,7 @@ from rookery.messages.events import (
     WorkerFailed,
     WorkerStarted,
     WorkerStarting,
+    WorkerWaiting,
 )
 from rookery.messages.ids import (
     COMMANDS,
@@ -190,6 +191,7 @@ __all__ = [
     "WorkerFailed",
     "WorkerStarted",
     "WorkerStarting",
+    "WorkerWaiting",
     "check_schema",
     "decode_json",
     "decode_or_none",

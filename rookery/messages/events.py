@@ -38,11 +38,21 @@ class WorkerStarting(_Event, frozen=True, kw_only=True, tag="worker_starting"):
     incarnation: int
 
 
+class WorkerWaiting(_Event, frozen=True, kw_only=True, tag="worker_waiting"):
+    """Its launcher has no place for it yet: it begins when there is one."""
+
+    kind: str
+    index: int
+    incarnation: int
+    why: str  # what it waits for, in a few words
+
+
 class WorkerStarted(_Event, frozen=True, kw_only=True, tag="worker_started"):
     kind: str
     index: int
     incarnation: int
     pid: int
+    host: str = ""  # the node that it lives on; empty: its owner's machine
 
 
 class WorkerFailed(_Event, frozen=True, kw_only=True, tag="worker_failed"):
@@ -62,6 +72,7 @@ class WorkerExited(_Event, frozen=True, kw_only=True, tag="worker_exited"):
     incarnation: int
     code: int  # negative: the signal that ended it
     expected: bool = False
+    reason: str = ""  # what its launcher knows of it
 
 
 class CheckpointSaved(_Event, frozen=True, kw_only=True, tag="checkpoint_saved"):
@@ -143,6 +154,7 @@ Event = (
     | CommandRejected
     | RunOwned
     | WorkerStarting
+    | WorkerWaiting
     | WorkerStarted
     | WorkerFailed
     | WorkerExited

@@ -10,8 +10,10 @@ import traceback
 from rookery.config.models import RunConfig
 from rookery.control.fleet import Fleet
 from rookery.control.home import Home
+from rookery.control.launch import launch_of
 from rookery.errors import RookeryError
-from rookery.launchers import Launch, Launcher, make_launcher
+from rookery.launchers import Launcher, make_launcher
+from rookery.launchers.ray.link import Links
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +31,7 @@ class FleetThread:
 
     def __init__(self, home: Home, cpus: int | None) -> None:
         self._home, self._cpus = home, cpus
+        self._links = Links()
         self._fleet: Fleet | None = None
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="fleet")
@@ -52,13 +55,13 @@ class FleetThread:
             while not self._over.is_set():
                 self._over.wait(self._step(self._fleet))
             self._fleet.leave()
+            self._links.close()
         except BaseException:  # noqa: BLE001 nothing carries the runs any more: end loudly
             traceback.print_exc()
             os._exit(DIED)
 
     def _launch(self, run: str, config: RunConfig) -> Launcher:
-        logs, progress = self._home.run_dir(run) / "logs", self._home.progress_dir(run)
-        return make_launcher(Launch(config, logs, niceness=NICENESS, progress=progress))
+        return make_launcher(launch_of(self._home, run, config, self._links, niceness=NICENESS))
 
     def _step(self, fleet: Fleet) -> float:
         try:

@@ -149,6 +149,35 @@ class Pulse:
                 self._times[cell] = time.monotonic()
 
 
+class Mirror:
+    """The progress of a worker on another machine, shown here by whoever asks it: times are those
+    of this machine's clock, and whoever looks cannot tell the difference."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._memory: mmap.mmap | None = None
+
+    def show(self, count: int, doing: str, same_s: float, silent_s: float) -> None:
+        """How far it is, how long it has been at that, and how long it gave no sign of life."""
+        if self._memory is None:
+            self._memory = _mapped(self._path)
+        seen, now = look_at(os.getpid()), time.monotonic()
+        with memoryview(self._memory) as memory, memory.cast("Q") as cells:
+            cells[_MACHINE], cells[_PID] = machine(), os.getpid()
+            cells[_STARTED] = seen.started if seen is not None else 0
+            cells[_COUNT], cells[_DOING] = count, _CODES.get(doing, 0)
+        with memoryview(self._memory) as memory, memory.cast("d") as times:
+            times[_SINCE], times[_BEAT] = now - same_s, now - silent_s
+        with memoryview(self._memory) as memory, memory.cast("Q") as cells:
+            cells[_FORMAT] = FORMAT
+
+    def close(self) -> None:
+        if self._memory is not None:
+            self._memory.close()
+            self._memory = None
+        forget(self._path)
+
+
 def forget(path: Path | None) -> None:
     """Remove the file of a worker that is gone; one that cannot be removed harms nobody."""
     if path is not None:

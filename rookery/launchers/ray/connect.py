@@ -1,0 +1,119 @@
+"""What the driver's process does first: get onto the cluster, or say in one line why not."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from typing import Any
+
+from rookery.errors import InputError
+from rookery.launchers.ray.settings import RaySettings
+from rookery.launchers.ray.words import Ready, Refused, send
+from rookery.worker.process import end_with_parent
+
+ANSWERS_S = 5.0
+PLENTY = (
+    4096  # CPUs of a cluster on this machine: how many run at a time is the controller's to say
+)
+MOST_STORE_BYTES = 1 << 30
+
+
+def main(descriptor: int) -> int:
+    """The driver's whole life; `descriptor` is its line to the owner."""
+    end_with_parent()
+    line = socket.socket(fileno=descriptor)
+    settings = RaySettings.model_validate_json(os.environ["ROOKERY_RAY"])
+    try:
+        ready = _connected(settings)
+    except InputError as error:
+        send(line, Refused(str(error)))
+        return 2
+    from rookery.launchers.ray.driver import Driver
+
+    driver = Driver(settings.namespace, settings.runtime_env)
+    send(line, ready)
+    driver.serve(line)
+    return 0
+
+
+def _connected(settings: RaySettings) -> Ready:
+    if settings.address.startswith("ray://"):
+        raise InputError(
+            f"--ray-address {settings.address}: a run keeps its log and its bus on a machine of "
+            "the cluster: start it there with `ray job submit -- rookery train ...`, or make this "
+            "machine a node with `ray start --address=HOST:PORT` and name that address"
+        )
+    _check_answers(settings.address)
+    import ray
+
+    options: dict[str, Any] = {
+        "namespace": settings.namespace,
+        "log_to_driver": False,
+        "logging_level": "warning",
+        "configure_logging": False,
+    }
+    options |= {"address": settings.address} if settings.address else _own_cluster(settings)
+    try:
+        found = ray.init(**options)
+    except (ConnectionError, RuntimeError, ValueError, OSError, AssertionError) as error:
+        raise InputError(_why_not(settings, error)) from error
+    cpus = float(ray.cluster_resources().get("CPU", 0.0))
+    if not settings.address:
+        cpus = float(os.cpu_count() or 1)
+    return Ready(str(found.address_info["gcs_address"]), cpus, ray.__version__)
+
+
+def _own_cluster(settings: RaySettings) -> dict[str, Any]:
+    """Of this machine and on loopback alone; it ends with this process."""
+    return {
+        "address": "local",
+        "num_cpus": PLENTY,
+        "object_store_memory": MOST_STORE_BYTES,
+        "include_dashboard": settings.dashboard,
+        "dashboard_host": "127.0.0.1",
+        "_node_ip_address": "127.0.0.1",
+        "_temp_dir": os.environ["ROOKERY_RAY_DIRECTORY"],
+    }
+
+
+def _check_answers(address: str) -> None:
+    """Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal() or not host:
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), ANSWERS_S).close()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InputError(
+            f"no Ray cluster answers at {address}: {reason}; start one with `ray start --head`, or "
+            "leave --ray-address out for one on this machine"
+        ) from None
+
+
+def _why_not(settings: RaySettings, error: Exception) -> str:
+    text = " ".join(str(error).split())
+    if "ersion mismatch" in text:
+        versions = re.findall(r"(Ray|Python): ?([\w.]+)", text)
+        shown = ", ".join(f"{name} {number}" for name, number in versions)
+        return (
+            f"the cluster {settings.place} and this machine have different versions ({shown}): "
+            "install the same Ray and Python on both"
+        )
+    if "local Raylet" in text or "node_ip_address" in text or "no raylet" in text.lower():
+        return (
+            f"this machine is no node of the cluster {settings.address}: make it one with "
+            f"`ray start --address={settings.address}`, or run on a node, with ray job submit"
+        )
+    if "oken" in text and "uth" in text:
+        return (
+            f"the cluster {settings.place} wants another token: name the file of its own in "
+            "RAY_AUTH_TOKEN_PATH, with RAY_AUTH_MODE=token"
+        )
+    if settings.address == "auto" and "find" in text:
+        return (
+            "--ray-address auto: no Ray cluster runs on this machine; start one with "
+            "`ray start --head`, or leave --ray-address out"
+        )
+    return f"cannot use the Ray cluster {settings.place}: {text[:300]}"

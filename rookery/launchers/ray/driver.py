@@ -1,0 +1,229 @@
+"""The driver: the one process of an owner that is on the Ray cluster.
+
+It reads requests from its owner, and a thread of its own minds what was placed: it notes births and
+ends, looks at each worker about every second, keeps its progress and its log in files of the
+owner's machine, and places a host again that ended. It decides nothing about restarts of workers.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from typing import Any
+
+import msgspec
+import ray
+from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from rookery.launchers.ray.ends import Ended, explain
+from rookery.launchers.ray.host import RunHost
+from rookery.launchers.ray.placed import PlacedHost, PlacedWorker
+from rookery.launchers.ray.words import (
+    Answer,
+    Close,
+    HostOrder,
+    Kill,
+    Look,
+    Match,
+    Node,
+    Nodes,
+    Order,
+    Request,
+    Seen,
+    receive_request,
+    send,
+)
+from rookery.launchers.ray.worker import RayWorker
+
+MIND_S = 0.1
+UNKILLED_S = 3.0  # that the cluster has to confirm an end
+TOLD_AFTER_S = 2.0  # that a worker waits for a place
+
+logger = logging.getLogger(__name__)
+
+
+class Driver:
+    def __init__(self, namespace: str, runtime_env: dict[str, Any]) -> None:
+        self._namespace, self._runtime_env = namespace, runtime_env
+        self._node = ray.get_runtime_context().get_node_id()
+        self._workers: dict[str, dict[str, PlacedWorker]] = {}  # by run, by name
+        self._hosts: dict[str, PlacedHost] = {}
+        self._lock = threading.RLock()
+        self._over = threading.Event()
+        self._host_class = ray.remote(num_cpus=0, max_restarts=0)(RunHost)
+        self._worker_class = ray.remote(max_restarts=0, max_concurrency=4)(RayWorker)
+
+    def serve(self, line: socket.socket) -> None:
+        """Until the owner is gone."""
+        threading.Thread(target=self._mind, name="mind", daemon=True).start()
+        while (request := receive_request(line)) is not None:
+            try:
+                with self._lock:
+                    answer = Answer(self._answer(request))
+            except RayError as error:
+                answer = Answer(error=" ".join(str(error).split())[:500])
+            send(line, answer)
+
+    def _answer(self, request: Request) -> Any:
+        match request:
+            case Match(run=run, orders=orders, host=host):
+                self._match(run, {order.name: order for order in orders}, host)
+                return self._seen(run)
+            case Look(run=run):
+                return self._seen(run)
+            case Kill(run=run, name=name):
+                self._kill(run, name)
+                return None
+            case Close(run=run):
+                self._close(run)
+                return None
+            case Nodes():
+                return nodes()
+
+    # --- placing ---------------------------------------------------------------------------------
+
+    def _match(self, run: str, orders: dict[str, Order], host: HostOrder | None) -> None:
+        workers = self._workers.setdefault(run, {})
+        if host is not None and run not in self._hosts:
+            self._hosts[run] = PlacedHost(host, self._place_host(run, host))
+        for name, worker in workers.items():
+            if name not in orders:
+                worker.ask_to_stop()
+        for name, order in orders.items():
+            if name not in workers:
+                workers[name] = self._place(run, order)
+
+    def _place_host(self, run: str, order: HostOrder) -> Any:
+        """On this very node, whose disk has the file. None: its name is not free yet."""
+        here = NodeAffinitySchedulingStrategy(self._node, soft=False)
+        options = {"name": host_name(run), "namespace": self._namespace}
+        placed = self._host_class.options(**options, scheduling_strategy=here)
+        try:
+            return placed.remote(order.path, msgspec.json.encode(order.limits), order.directory)
+        except ValueError:  # a host of the owner before this one, that is about to end
+            return None
+
+    def _place(self, run: str, order: Order) -> PlacedWorker:
+        options: dict[str, Any] = {
+            "num_cpus": order.cpus,
+            "num_gpus": order.gpus,
+            "resources": order.resources,
+            "scheduling_strategy": self._strategy(order),
+        }
+        if order.labels:
+            options["label_selector"] = order.labels
+        if self._runtime_env:
+            options["runtime_env"] = self._runtime_env
+        handle = self._worker_class.options(**options).remote(
+            order.kind, order.index, order.incarnation
+        )
+        born = handle.born.remote()
+        work = handle.work.remote(order.briefing, self._namespace, host_name(run), self._node)
+        return PlacedWorker(order, handle, born, work)
+
+    def _strategy(self, order: Order) -> Any:
+        """Actors are spread; a learner is best beside the bus, where there is room for it."""
+        if order.kind == "actor" or order.labels or order.resources:
+            return "SPREAD"
+        return NodeAffinitySchedulingStrategy(self._node, soft=True, _spill_on_unavailable=True)
+
+    def _kill(self, run: str, name: str) -> None:
+        worker = self._workers.get(run, {}).get(name)
+        if worker is not None:
+            worker.end()
+
+    def _close(self, run: str) -> None:
+        for worker in self._workers.pop(run, {}).values():
+            worker.end()
+            worker.forget()
+        if (host := self._hosts.pop(run, None)) is not None:
+            host.end()
+
+    # --- looking ---------------------------------------------------------------------------------
+
+    def _seen(self, run: str) -> list[Seen]:
+        """Everyone; whoever has ended is told of once."""
+        workers = self._workers.get(run, {})
+        seen = [self._as_seen(worker) for worker in workers.values()]
+        for worker in [w for w in workers.values() if w.ended is not None]:
+            worker.forget()
+            del workers[worker.order.name]
+        return seen
+
+    def _as_seen(self, worker: PlacedWorker) -> Seen:
+        name, birth = worker.order.name, worker.birth
+        pid, host = (birth.pid, birth.host) if birth is not None else (0, "")
+        if (ended := worker.ended) is not None:
+            return Seen(name, pid, host, ended.code, ended.reason, ended.final)
+        reason = ""
+        if birth is None and worker.age_s > TOLD_AFTER_S:
+            reason = wanted(worker.order, nodes())
+        return Seen(name, pid, host, reason=reason)
+
+    def _mind(self) -> None:
+        while not self._over.wait(MIND_S):
+            try:
+                with self._lock:
+                    for workers in self._workers.values():
+                        for worker in workers.values():
+                            self._mind_worker(worker)
+                    for run, host in self._hosts.items():
+                        if not host.lives():
+                            host.handle = self._place_host(run, host.order)
+            except RayError:
+                logger.exception("the cluster does not answer")
+
+    def _mind_worker(self, worker: PlacedWorker) -> None:
+        if worker.ended is not None:
+            return
+        done = ray.wait([worker.work], timeout=0)[0]
+        if done:
+            worker.ended = _end_of(worker)
+        elif worker.killed_at is not None and time.monotonic() > worker.killed_at + UNKILLED_S:
+            worker.ended = Ended(-9, "it could not be reached, and was left to itself")
+        else:
+            worker.look()
+
+
+def _end_of(worker: PlacedWorker) -> Ended:
+    try:
+        return worker.last_words(ray.get(worker.work))
+    except ActorUnavailableError:
+        worker.end()
+        return Ended(-9, f"its node {worker.host} could not be reached")
+    except (RayActorError, RayTaskError) as error:
+        return explain(error, worker.host)
+
+
+def host_name(run: str) -> str:
+    return f"{run}.host"
+
+
+def nodes() -> list[Node]:
+    return [
+        Node(
+            found["NodeManagerHostname"],
+            found["NodeManagerAddress"],
+            float(found["Resources"].get("CPU", 0.0)),
+            bool(found["Alive"]),
+        )
+        for found in ray.nodes()
+    ]
+
+
+def wanted(order: Order, found: list[Node]) -> str:
+    """What a worker waits for, in words that change only when that does."""
+    alive = [node for node in found if node.alive]
+    cpus = f"{order.cpus:g} CPU" + ("" if order.cpus == 1 else "s")
+    more = [f"{count:g} {name}" for name, count in order.resources.items()]
+    more += [f"{order.gpus:g} GPU"] if order.gpus else []
+    more += [f"{key}={value}" for key, value in order.labels.items()]
+    what = f"a node with {' and '.join([cpus, *more])}"
+    most = max((node.cpus for node in alive), default=0.0)
+    if order.cpus > most:
+        return f"{what}: the largest of {len(alive)} has {most:g} in all"
+    total = sum(node.cpus for node in alive)
+    return f"{what}: none is free; the cluster has {total:g} CPUs on {len(alive)} nodes"

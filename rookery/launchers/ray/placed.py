@@ -1,0 +1,150 @@
+"""What a driver has placed: a worker, and the host of a run, with what is known of each."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import ray
+from ray.exceptions import RayError
+
+from rookery.launchers.log_file import bound
+from rookery.launchers.ray.ends import Ended
+from rookery.launchers.ray.words import HostOrder, Order
+from rookery.launchers.ray.worker import Birth, End, Glance
+from rookery.worker.progress import Mirror
+
+LOOK_S = 1.0
+SAY_S = 0.5  # to say where it hangs
+HOST_SILENT_S = 15.0
+
+_births = msgspec.msgpack.Decoder(Birth)
+_ends = msgspec.msgpack.Decoder(End)
+_glances = msgspec.msgpack.Decoder(Glance)
+
+
+class PlacedWorker:
+    def __init__(self, order: Order, handle: Any, born: Any, work: Any) -> None:
+        self.order, self.handle, self.work = order, handle, work
+        self.birth: Birth | None = None
+        self.ended: Ended | None = None
+        self.killed_at: float | None = None
+        self._born = born
+        self._since = time.monotonic()
+        self._stop_by: float | None = None
+        self._glance: Any = None
+        self._looked = 0.0
+        self._mirror = Mirror(Path(order.progress)) if order.progress else None
+
+    @property
+    def host(self) -> str:
+        return self.birth.host if self.birth is not None else ""
+
+    @property
+    def age_s(self) -> float:
+        return time.monotonic() - self._since
+
+    def ask_to_stop(self) -> None:
+        if self._stop_by is None:
+            self._stop_by = time.monotonic() + self.order.grace_s
+            if self.birth is None:
+                self.end()  # it waits for a place: nobody will miss it
+                self.ended = Ended(0, "it had not begun")
+            else:
+                self.handle.stop.remote()
+
+    def end(self) -> None:
+        """At once. One that hangs says where first, if it can."""
+        if self.killed_at is None:
+            self.killed_at = time.monotonic()
+            if self.birth is not None and self.ended is None:
+                said = self.handle.say_where.remote()
+                if ray.wait([said], timeout=SAY_S)[0]:
+                    self._take(said, self._keep)
+            ray.kill(self.handle)
+
+    def look(self) -> None:
+        """Take up what it said, and ask again; whoever does not answer gives no sign of life."""
+        now = time.monotonic()
+        if self._stop_by is not None and now > self._stop_by:
+            self.end()
+        if self.birth is None:
+            if ray.wait([self._born], timeout=0)[0]:
+                self._take(self._born, self._note_birth)
+            return
+        if self._glance is not None and ray.wait([self._glance], timeout=0)[0]:
+            self._take(self._glance, self._note_glance)
+            self._glance = None
+        if self._glance is None and now - self._looked >= LOOK_S:
+            self._glance, self._looked = self.handle.look.remote(), now
+
+    def last_words(self, content: bytes) -> Ended:
+        end = _ends.decode(content)
+        self._keep(end.log)
+        ray.kill(self.handle)
+        return Ended(end.code)
+
+    def forget(self) -> None:
+        if self._mirror is not None:
+            self._mirror.close()
+
+    def _take(self, answer: Any, note: Any) -> None:
+        """An answer that is there; where it is an error, the end of its work tells the same."""
+        try:
+            note(ray.get(answer))
+        except RayError:
+            return
+
+    def _note_birth(self, content: bytes) -> None:
+        self.birth = _births.decode(content)
+
+    def _note_glance(self, content: bytes) -> None:
+        glance = _glances.decode(content)
+        self._keep(glance.log)
+        if self._mirror is not None and glance.known:
+            self._mirror.show(glance.count, glance.doing, glance.same_s, glance.silent_s)
+
+    def _keep(self, log: bytes) -> None:
+        if log and self.order.log:
+            with open(self.order.log, "ab") as file:
+                file.write(log)
+            bound(Path(self.order.log))
+
+
+class PlacedHost:
+    def __init__(self, order: HostOrder, handle: Any) -> None:
+        self.order, self.handle = order, handle
+        self._sign: Any = None
+        self._heard = self._asked = time.monotonic()
+
+    def lives(self) -> bool:
+        """Asked about every second; one that is silent for long is ended."""
+        now = time.monotonic()
+        if self.handle is None:
+            return False
+        if self._sign is None:
+            if now - self._asked >= LOOK_S:
+                self._sign, self._asked = self.handle.alive.remote(), now
+            return True
+        if ray.wait([self._sign], timeout=0)[0]:
+            sign, self._sign = self._sign, None
+            try:
+                ray.get(sign)
+            except RayError:
+                return self._renew(now)
+            self._heard = now
+        elif now - max(self._heard, self._asked) > HOST_SILENT_S:
+            self.end()
+            return self._renew(now)
+        return True
+
+    def end(self) -> None:
+        if self.handle is not None:
+            ray.kill(self.handle)
+
+    def _renew(self, now: float) -> bool:
+        self.handle = self._sign = None
+        self._heard = self._asked = now
+        return False

@@ -1,0 +1,50 @@
+"""Ray for tests: a cluster in this process, that writes nothing to the user's home."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+OBJECT_STORE_BYTES = 256 << 20
+
+
+def private_environment(directory: Path) -> dict[str, str]:
+    """Variables that keep what Ray writes in a directory, its token too."""
+    token = directory / "token"
+    if not token.exists():
+        token.write_text(secrets.token_hex(32))
+        token.chmod(0o600)
+    return {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(token),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    }
+
+
+@contextlib.contextmanager
+def local_ray(cpus: int = 4) -> Iterator[None]:
+    """A cluster of one node, on loopback, until the block ends."""
+    directory = Path(tempfile.mkdtemp(prefix="rk-"))  # sockets in it have short paths
+    os.environ.update(private_environment(directory))
+    import ray
+
+    ray.init(
+        num_cpus=cpus,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="warning",
+        object_store_memory=OBJECT_STORE_BYTES,
+        _node_ip_address="127.0.0.1",
+        _temp_dir=str(directory),
+    )
+    try:
+        yield
+    finally:
+        ray.shutdown()
+        shutil.rmtree(directory, ignore_errors=True)
