@@ -154,6 +154,9 @@ def show_text(found: dict[str, Any]) -> str:
         )
     for worker in found["workers"]:
         state = f"pid {worker['pid']}" if worker["alive"] else "not running"
+        state += f" on {worker['host']}" if worker["alive"] and worker["host"] else ""
+        if worker["waits_for"]:
+            state = f"waits for {worker['waits_for']}"
         error = f"   last error: {worker['last_error']}" if worker["last_error"] else ""
         lines.append(
             f"  {worker['kind']} {worker['index']}    {state}, {worker['restarts']} restarts{error}"

@@ -17,7 +17,7 @@ from rookery.client.local_stream import LocalFollowing
 from rookery.client.run import ClientRun
 from rookery.client.stream import EventStream
 from rookery.client.subscription import Event, StreamSubscription
-from rookery.config.reading import build
+from rookery.config.reading import build, placed
 from rookery.control.actions import ACTION
 from rookery.control.create import author, checked_here, local_service, send_new
 from rookery.control.files import make_room
@@ -78,7 +78,8 @@ class LocalClient(BaseClient["LocalRun"]):
         prepare_xla(1)  # looking at a JAX-native environment imports JAX
         labels = {label: how.pop(label) for label in ("name", "tags", "notes")}
         asked = {**how, "labels": labels, "dry_run": dry_run, "id": key or new_id()}
-        return _not_rejected(send_new(self.home, build(config), checked_here(self.home), **asked))
+        built = build(placed(config, self.home.server_launcher()))
+        return _not_rejected(send_new(self.home, built, checked_here(self.home), **asked))
 
     def _made(self, answer: Answer) -> LocalRun:
         return LocalRun(self, answer.run, answer)

@@ -20,7 +20,7 @@ from rookery.config.algorithm import DEFAULT, AlgorithmConfig, find, models
 from rookery.config.bus import DEFAULT as DEFAULT_BUS
 from rookery.config.bus import BusConfig
 from rookery.config.bus import models as bus_models
-from rookery.config.kinds import ALGORITHMS, BUSES
+from rookery.config.kinds import ALGORITHMS, BUSES, LAUNCHERS
 from rookery.config.models import MAIN, ActorsConfig, RunConfig
 from rookery.config.tuned import tuned_defaults
 from rookery.errors import MOST_TOLD, ConfigError, UnknownName, nearest_names
@@ -28,6 +28,7 @@ from rookery.words import key_of
 
 Layer = Mapping[str, Any]
 
+LOCAL = next(iter(LAUNCHERS))
 DEFAULT_STEPS = 1_000_000  # where a person names neither a target nor a limit
 
 
@@ -57,6 +58,16 @@ def build(*layers: Layer) -> RunConfig:
     _fit(merged, asked, ours)
     _fill_policies(merged)
     return validate(merged)
+
+
+def placed(config: Layer, launcher: str) -> Layer:
+    """A config as a server with a launcher of its own carries it, where it asks for no other."""
+    if launcher == LOCAL or config.get("launcher", LOCAL) != LOCAL:
+        return config
+    bus = config.get("bus")
+    kind = bus.get("kind", DEFAULT_BUS) if isinstance(bus, Mapping) else DEFAULT_BUS
+    moved = {**config, "launcher": launcher}
+    return {**moved, "bus": {"kind": launcher}} if kind == DEFAULT_BUS else moved
 
 
 def self_play(policy: str = MAIN) -> dict[str, Any]:

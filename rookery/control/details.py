@@ -189,6 +189,8 @@ def _worker(worker: WorkerState, owned: bool, actors: Mapping[str, ActorMetrics]
         index=worker.index,
         incarnation=worker.incarnation,
         pid=worker.pid,
+        host=worker.host,
+        waits_for=worker.waits_for,
         alive=alive,
         restarts=worker.restarts,
         last_error=worker.last_error,
@@ -199,8 +201,8 @@ def _worker(worker: WorkerState, owned: bool, actors: Mapping[str, ActorMetrics]
 
 def _lives(worker: WorkerState) -> bool:
     """Whether its process is still there, a moment before its owner says so. Who joined on its own
-    may be on another machine."""
-    if worker.pid is None or worker.index >= JOINED_FROM:
+    may be on another machine, and so may whoever has a node."""
+    if worker.pid is None or worker.index >= JOINED_FROM or worker.host:
         return True
     try:
         os.kill(worker.pid, 0)

@@ -79,8 +79,9 @@ def _frozen(found: Evidence) -> Finding | None:
         replaced = f"it is replaced after {found.silent_s:g} s"
         if not _is_ours(found.state.workers[name]):
             replaced = "it joined on its own: nobody replaces it"
-        pid = found.progress[name].pid
-        return Finding(name, f"{name} is {silence} (pid {pid}): {replaced}")
+        host, pid = found.state.workers[name].host, found.progress[name].pid
+        place = f"on {host}" if host else f"pid {pid}"
+        return Finding(name, f"{name} is {silence} ({place}): {replaced}")
     return None
 
 
@@ -117,6 +118,8 @@ def _unstaffed(found: Evidence) -> Finding | None:
 def _down(name: str, worker: WorkerState) -> Finding:
     """With its error, unless that is one of an earlier life: whoever takes a run up again starts
     workers that were well."""
+    if worker.waits_for:
+        return Finding(name, f"{name} waits for {worker.waits_for}")
     died = worker.incarnation - (worker.pid is None)  # or the next life is being started already
     if worker.error_of != died:
         return Finding(name, f"{name} is being started")
@@ -134,7 +137,9 @@ def _lasting(found: Evidence) -> Finding | None:
     """Whoever gives signs of life, and is at one thing for long; the longest first."""
     for name, seconds in sorted(found.same_s.items(), key=lambda each: -each[1]):
         doing, pid = _doing_text(found.progress[name].doing), found.progress[name].pid
-        summary = f"{name} has been {doing} for {seconds:.0f} s (pid {pid}): it is slow or hangs"
+        host = found.state.workers[name].host
+        place = f"on {host}" if host else f"pid {pid}"
+        summary = f"{name} has been {doing} for {seconds:.0f} s ({place}): it is slow or hangs"
         return Finding(name, summary + _ended_before(found, name))
     return None
 

@@ -1,6 +1,6 @@
 """The fleet: every run that a server carries, under one budget of CPUs.
 
-    fleet = Fleet(home, cpus=2, make_launcher=...)
+    fleet = Fleet(home, cpus=lambda: 2, make_launcher=...)
     while not stopped: fleet.step()
     fleet.leave()
 
@@ -13,7 +13,6 @@ takes up again.
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -51,9 +50,10 @@ class Carried(NamedTuple):
 class Fleet:
     """One thread's: everything here is called by the same one."""
 
-    def __init__(self, home: Home, cpus: int | None, make_launcher: MakeLauncher) -> None:
+    def __init__(self, home: Home, cpus: Callable[[], int], make_launcher: MakeLauncher) -> None:
+        """`cpus`: how many there are now; nodes of a cluster come and go."""
         self.home = home
-        self.cpus = cpus or os.cpu_count() or 1
+        self._cpus = cpus
         self._make_launcher = make_launcher
         self._log = RunLog(home, None, logger.warning)
         self._carried: dict[str, Carried] = {}
@@ -187,7 +187,7 @@ class Fleet:
         """Whether there are CPUs for it; a run larger than the budget gets it all."""
         controllers = [carried.controller for carried in self._carried.values()]
         used = sum(cost(c.state) for c in controllers if c.begun)
-        return used == 0 or used + cost(self._carried[run].controller.state) <= self.cpus
+        return used == 0 or used + cost(self._carried[run].controller.state) <= self._cpus()
 
 
 def _is_ours(state: RunState) -> bool:

@@ -332,9 +332,22 @@ class Home:
     def server_cpus(self) -> int:
         """That the server has for all runs."""
         try:
-            return int(json.loads((self.path / lease.SERVER_PLACE).read_text())["cpus"])
-        except (OSError, ValueError, KeyError):  # an older one, or one that only speaks MCP
+            return int(self._server_says("cpus"))
+        except (ValueError, KeyError, TypeError):  # an older one, or one that only speaks MCP
             return self.settings.cpus or os.cpu_count() or 1
+
+    def server_launcher(self) -> str:
+        """That the server places runs with which ask for no other."""
+        try:
+            return str(self._server_says("launcher"))
+        except KeyError:
+            return self.settings.launcher
+
+    def _server_says(self, key: str) -> Any:
+        try:
+            return json.loads((self.path / lease.SERVER_PLACE).read_text())[key]
+        except (OSError, ValueError) as error:
+            raise KeyError(key) from error
 
     def _owner(self, run: str) -> Path:
         return self.run_dir(run) / lease.OWNER

@@ -24,6 +24,8 @@ class Worker(View):
     index: int
     incarnation: int
     pid: int | None
+    host: str = Field(description="the node that it lives on; empty: its owner's machine")
+    waits_for: str = Field(description="what its launcher has no place for it without, if so")
     alive: bool
     restarts: int
     last_error: str | None = Field(json_schema_extra=UNTRUSTED)

@@ -22,6 +22,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from rookery.config.models import LauncherName
 from rookery.errors import ConfigError, InputError, nearest_names
 from rookery.launchers.ray.settings import RaySettings
 
@@ -111,6 +112,9 @@ class Settings(_Part):
         default=None, ge=1, description="that runs of a server may use; null: the machine's cores"
     )
     server: ServerSettings = ServerSettings()
+    launcher: LauncherName = Field(
+        default="local", description="of a server, for runs that ask for no other"
+    )
     ray: RaySettings = RaySettings()
 
     @classmethod

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from anyio import to_thread
 
-from rookery.config.reading import build
+from rookery.config.reading import build, placed
 from rookery.control.details import config_now, make_detail
 from rookery.control.diagnosis import why
 from rookery.control.evaluations import evaluations
@@ -261,7 +261,8 @@ class ControlPlane:
         self._all()
         who: dict[str, Any] = {"author": author, "reason": reason, "id": id, "origin": origin}
         how: dict[str, Any] = {"start": start, "dry_run": dry_run, "labels": labels}
-        built = await to_thread.run_sync(build, config)  # a large one takes a second
+        asked = placed(config, self.settings.launcher)
+        built = await to_thread.run_sync(build, asked)  # a large one takes a second
         return await self._service.create(built, **who, **how)
 
     def sent_before(self, prefix: str) -> str | None:

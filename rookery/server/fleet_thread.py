@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 import traceback
+from collections.abc import Callable
 
 from rookery.config.models import RunConfig
 from rookery.control.fleet import Fleet
@@ -29,9 +30,8 @@ class FleetThread:
     one thread starts them all.
     """
 
-    def __init__(self, home: Home, cpus: int | None) -> None:
-        self._home, self._cpus = home, cpus
-        self._links = Links()
+    def __init__(self, home: Home, cpus: Callable[[], int], links: Links) -> None:
+        self._home, self._cpus, self._links = home, cpus, links
         self._fleet: Fleet | None = None
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="fleet")
@@ -55,7 +55,6 @@ class FleetThread:
             while not self._over.is_set():
                 self._over.wait(self._step(self._fleet))
             self._fleet.leave()
-            self._links.close()
         except BaseException:  # noqa: BLE001 nothing carries the runs any more: end loudly
             traceback.print_exc()
             os._exit(DIED)

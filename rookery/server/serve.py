@@ -29,13 +29,15 @@ from rookery.control.lease import SERVER_PLACE as PLACE
 from rookery.control.lease import evict, holder, take_lock, wait_for_lock
 from rookery.control.settings import ServerSettings, Settings, check_bind
 from rookery.control.tokens import TokenStore
-from rookery.errors import InputError
+from rookery.errors import InputError, UnknownName
+from rookery.launchers.ray.link import Links
 from rookery.output import print_json
 
 if TYPE_CHECKING:
     from rookery.server.control_plane import ControlPlane
 
 TOKEN = "server.token"
+SERVED = ("local", "ray")  # launchers that a server may have for all runs
 OTHER_PORTS = 10  # that are tried after the usual one, where nobody asked for a certain one
 GRACEFUL_S = 5
 BACKLOG = 128  # connections that wait to be taken: all of them at once find descriptors
@@ -59,8 +61,13 @@ def main(arguments: argparse.Namespace) -> int:
         settings = _with(settings, server={"port": port})
         tokens = TokenStore(home.path / "tokens.json")
         url, token = _url(settings.server), _owners_token(home.path, tokens)
-        with control_plane(home, settings, carries=True) as plane:
-            place = {"url": url, "pid": os.getpid(), "cpus": settings.cpus or os.cpu_count() or 1}
+        with _links(settings) as links, control_plane(home, settings, True, links) as plane:
+            place = {
+                "url": url,
+                "pid": os.getpid(),
+                "cpus": settings.cpus or _cpus(settings, links),
+                "launcher": settings.launcher,
+            }
 
             def ready() -> None:
                 _write_private(home.path / PLACE, json.dumps(place))
@@ -111,13 +118,39 @@ def _hang_up_on_interrupt() -> None:
 
 
 @contextlib.contextmanager
-def control_plane(home: Home, settings: Settings, carries: bool) -> Iterator[ControlPlane]:
-    """The plane of a home with everything that it stands on; `carries`: runs live under it."""
+def _links(settings: Settings) -> Iterator[Links]:
+    """To the cluster that runs are placed on, if there is one; what is wrong with it is said before
+    anything listens."""
+    links = Links()
+    try:
+        if settings.launcher == "ray":
+            links.to(settings.ray.here()).wait()
+        yield links
+    finally:
+        links.close()
+
+
+def _cpus(settings: Settings, links: Links) -> int:
+    """That runs share, where nobody said how many."""
+    if settings.launcher == "ray":
+        return links.to(settings.ray.here()).cpus
+    return os.cpu_count() or 1
+
+
+@contextlib.contextmanager
+def control_plane(
+    home: Home, settings: Settings, carries: bool, links: Links | None = None
+) -> Iterator[ControlPlane]:
+    """The plane of a home with everything that it stands on; `carries`: runs live under it, on this
+    machine or on what `links` lead to."""
     from rookery.server.control_plane import ControlPlane
     from rookery.server.feed.follower import Follower
     from rookery.server.fleet_thread import FleetThread
 
-    carrier = FleetThread(home, settings.cpus) if carries else None
+    links = links or Links()
+    budget = settings.cpus
+    cpus = (lambda: _cpus(settings, links)) if budget is None else (lambda: budget)
+    carrier = FleetThread(home, cpus, links) if carries else None
     follower = Follower(home)
     if carrier is not None:
         carrier.start()
@@ -186,7 +219,11 @@ def _settings(home: Home, arguments: argparse.Namespace) -> Settings:
     asked = {"host": arguments.host, "port": arguments.port}
     server = {key: value for key, value in asked.items() if value is not None}
     found = _with(home.settings, server=server)
-    return _with(found, cpus=arguments.cpus) if arguments.cpus is not None else found
+    told = {"cpus": arguments.cpus, "launcher": arguments.launcher}
+    found = _with(found, **{key: value for key, value in told.items() if value is not None})
+    if found.launcher not in SERVED:
+        raise UnknownName("launcher of a server", found.launcher, SERVED)
+    return found
 
 
 def _with(settings: Settings, server: dict[str, Any] | None = None, **values: Any) -> Settings:

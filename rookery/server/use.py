@@ -27,7 +27,8 @@ class UseMeter:
 
     def of(self, workers: Sequence[Worker]) -> Use:
         """Of those that live, on this machine."""
-        alive = [w for w in workers if w.alive and w.pid and w.index < JOINED_FROM]
+        here = [w for w in workers if not w.host and w.index < JOINED_FROM]
+        alive = [w for w in here if w.alive and w.pid]
         return Use(workers=[self._worker(worker) for worker in alive], machine=self._machine())
 
     def _worker(self, worker: Worker) -> WorkerUse:

@@ -85,7 +85,7 @@ class Yard:
             return self.launchers.setdefault(run, PretendLauncher())
 
         self.launchers.clear()
-        return Fleet(self.home, self.cpus, launcher)
+        return Fleet(self.home, lambda: self.cpus, launcher)
 
     def die(self) -> None:
         """As `kill -9` and a restart: the system gives back the locks, nobody says a word."""

@@ -12,6 +12,7 @@ from rookery.launchers.ray.settings import RaySettings
 from rookery.launchers.ray.words import Ready, Refused, send
 from rookery.worker.process import end_with_parent
 
+CLIENT = "ray://"  # of a machine that is no node of the cluster
 ANSWERS_S = 5.0
 PLENTY = (
     4096  # CPUs of a cluster on this machine: how many run at a time is the controller's to say
@@ -31,20 +32,15 @@ def main(descriptor: int) -> int:
         return 2
     from rookery.launchers.ray.driver import Driver
 
-    driver = Driver(settings.namespace, settings.runtime_env)
+    is_client = settings.address.startswith(CLIENT)
+    driver = Driver(settings.namespace, settings.runtime_env, is_client)
     send(line, ready)
     driver.serve(line)
     return 0
 
 
 def _connected(settings: RaySettings) -> Ready:
-    if settings.address.startswith("ray://"):
-        raise InputError(
-            f"--ray-address {settings.address}: a run keeps its log and its bus on a machine of "
-            "the cluster: start it there with `ray job submit -- rookery train ...`, or make this "
-            "machine a node with `ray start --address=HOST:PORT` and name that address"
-        )
-    _check_answers(settings.address)
+    _check_answers(settings.address.removeprefix(CLIENT))
     import ray
 
     options: dict[str, Any] = {
@@ -61,7 +57,8 @@ def _connected(settings: RaySettings) -> Ready:
     cpus = float(ray.cluster_resources().get("CPU", 0.0))
     if not settings.address:
         cpus = float(os.cpu_count() or 1)
-    return Ready(str(found.address_info["gcs_address"]), cpus, ray.__version__)
+    known = getattr(found, "address_info", {})  # of a client there is none
+    return Ready(known.get("gcs_address", settings.address), cpus, ray.__version__)
 
 
 def _own_cluster(settings: RaySettings) -> dict[str, Any]:
@@ -104,7 +101,7 @@ def _why_not(settings: RaySettings, error: Exception) -> str:
     if "local Raylet" in text or "node_ip_address" in text or "no raylet" in text.lower():
         return (
             f"this machine is no node of the cluster {settings.address}: make it one with "
-            f"`ray start --address={settings.address}`, or run on a node, with ray job submit"
+            f"`ray start --address={settings.address}`, use ray://HOST:10001, or ray job submit"
         )
     if "oken" in text and "uth" in text:
         return (

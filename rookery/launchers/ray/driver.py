@@ -19,8 +19,9 @@ from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTa
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rookery.launchers.ray.ends import Ended, explain
-from rookery.launchers.ray.host import RunHost
+from rookery.launchers.ray.host import RunHost, Switchboard
 from rookery.launchers.ray.placed import PlacedHost, PlacedWorker
+from rookery.launchers.ray.tunnel import Tunnel
 from rookery.launchers.ray.words import (
     Answer,
     Close,
@@ -40,20 +41,25 @@ from rookery.launchers.ray.worker import RayWorker
 
 MIND_S = 0.1
 UNKILLED_S = 3.0  # that the cluster has to confirm an end
-TOLD_AFTER_S = 2.0  # that a worker waits for a place
+TOLD_AFTER_S = 10.0  # that a worker waits for a place: its process takes seconds to come up
 
 logger = logging.getLogger(__name__)
 
 
 class Driver:
-    def __init__(self, namespace: str, runtime_env: dict[str, Any]) -> None:
+    def __init__(
+        self, namespace: str, runtime_env: dict[str, Any], is_client: bool = False
+    ) -> None:
+        """`is_client`: this machine is no node of the cluster, and nobody there can call it."""
         self._namespace, self._runtime_env = namespace, runtime_env
-        self._node = ray.get_runtime_context().get_node_id()
+        self._node = "" if is_client else ray.get_runtime_context().get_node_id()
         self._workers: dict[str, dict[str, PlacedWorker]] = {}  # by run, by name
         self._hosts: dict[str, PlacedHost] = {}
         self._lock = threading.RLock()
         self._over = threading.Event()
-        self._host_class = ray.remote(num_cpus=0, max_restarts=0)(RunHost)
+        self._tunnels: dict[str, Tunnel] = {}
+        host_class = Switchboard if is_client else RunHost
+        self._host_class = ray.remote(num_cpus=0, max_restarts=0)(host_class)
         self._worker_class = ray.remote(max_restarts=0, max_concurrency=4)(RayWorker)
 
     def serve(self, line: socket.socket) -> None:
@@ -98,10 +104,16 @@ class Driver:
 
     def _place_host(self, run: str, order: HostOrder) -> Any:
         """On this very node, whose disk has the file. None: its name is not free yet."""
-        here = NodeAffinitySchedulingStrategy(self._node, soft=False)
-        options = {"name": host_name(run), "namespace": self._namespace}
-        placed = self._host_class.options(**options, scheduling_strategy=here)
+        options: dict[str, Any] = {"name": host_name(run), "namespace": self._namespace}
         try:
+            if not self._node:
+                board = self._host_class.options(**options).remote()
+                if run not in self._tunnels:
+                    self._tunnels[run] = Tunnel(order, board)
+                self._tunnels[run].board = board
+                return board
+            here = NodeAffinitySchedulingStrategy(self._node, soft=False)
+            placed = self._host_class.options(**options, scheduling_strategy=here)
             return placed.remote(order.path, msgspec.json.encode(order.limits), order.directory)
         except ValueError:  # a host of the owner before this one, that is about to end
             return None
@@ -126,7 +138,7 @@ class Driver:
 
     def _strategy(self, order: Order) -> Any:
         """Actors are spread; a learner is best beside the bus, where there is room for it."""
-        if order.kind == "actor" or order.labels or order.resources:
+        if order.kind == "actor" or order.labels or order.resources or not self._node:
             return "SPREAD"
         return NodeAffinitySchedulingStrategy(self._node, soft=True, _spill_on_unavailable=True)
 
@@ -141,6 +153,8 @@ class Driver:
             worker.forget()
         if (host := self._hosts.pop(run, None)) is not None:
             host.end()
+        if (tunnel := self._tunnels.pop(run, None)) is not None:
+            tunnel.close()
 
     # --- looking ---------------------------------------------------------------------------------
 
@@ -156,6 +170,7 @@ class Driver:
     def _as_seen(self, worker: PlacedWorker) -> Seen:
         name, birth = worker.order.name, worker.birth
         pid, host = (birth.pid, birth.host) if birth is not None else (0, "")
+        host = "" if birth is not None and birth.node == self._node else host
         if (ended := worker.ended) is not None:
             return Seen(name, pid, host, ended.code, ended.reason, ended.final)
         reason = ""

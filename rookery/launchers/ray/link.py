@@ -29,12 +29,22 @@ import msgspec
 
 from rookery.errors import InputError, MissingExtra, RookeryError
 from rookery.launchers.ray.settings import RaySettings
-from rookery.launchers.ray.words import Answer, Ready, Refused, Request, receive_word, send
+from rookery.launchers.ray.words import (
+    Answer,
+    Node,
+    Nodes,
+    Ready,
+    Refused,
+    Request,
+    receive_word,
+    send,
+)
 from rookery.processes import look_at
 from rookery.worker import LIFELINE
 
 CONNECT_S = 90.0  # a loaded machine starts Ray slowly
 ANSWER_S = 30.0  # after which a driver is taken for hung, and ended
+COUNT_S = 2.0  # between two looks at the nodes
 AGAIN_S = 2.0  # until a driver that ended is started again
 LAST_WORDS = 4096
 PREFIX = "rookery-ray-"
@@ -59,6 +69,7 @@ class Link:
         self._lock = threading.Lock()
         self._again_at = 0.0
         self.lives = 0  # how many drivers there were
+        self._cpus, self._counted = 0, -COUNT_S
 
     @property
     def is_up(self) -> bool:
@@ -101,6 +112,23 @@ class Link:
         if word.error:
             raise LinkDown(word.error)
         return word.result
+
+    @property
+    def cpus(self) -> int:
+        """Of all nodes, as they are now; while it is not up, none."""
+        if self.ready is None:
+            return 0
+        if not self.settings.address:
+            return int(self.ready.cpus)
+        now = time.monotonic()
+        if now - self._counted >= COUNT_S:
+            self._counted = now
+            try:
+                nodes = msgspec.convert(self.ask(Nodes()), list[Node])
+            except LinkDown:
+                return 0
+            self._cpus = int(sum(node.cpus for node in nodes if node.alive))
+        return self._cpus
 
     def close(self) -> None:
         with self._lock:

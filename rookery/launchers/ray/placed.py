@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,11 @@ class PlacedWorker:
             return
 
     def _note_birth(self, content: bytes) -> None:
-        self.birth = _births.decode(content)
+        self.birth = birth = _births.decode(content)
+        if birth.version != (ours := version("rookery")):
+            ray.kill(self.handle)
+            why = f"node {birth.host} has Rookery {birth.version}, and this machine {ours}"
+            self.ended = Ended(1, f"{why}: install the same on both", final=True)
 
     def _note_glance(self, content: bytes) -> None:
         glance = _glances.decode(content)

@@ -14,7 +14,8 @@ class RaySettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     address: str = Field(
-        default="", description="auto or HOST:PORT; empty: a cluster on this machine"
+        default="",
+        description="auto, HOST:PORT or ray://HOST:PORT; empty: a cluster on this machine",
     )
     namespace: str = Field(
         default="rookery",

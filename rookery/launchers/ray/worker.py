@@ -14,6 +14,7 @@ import shutil
 import sys
 import tempfile
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -67,11 +68,8 @@ class RayWorker:
     def born(self) -> bytes:
         import ray
 
-        from rookery import __version__
-
-        context = ray.get_runtime_context()
-        host = ray.util.get_node_ip_address()
-        return _encode(Birth(os.getpid(), host, context.get_node_id(), __version__))
+        node, host = ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address()
+        return _encode(Birth(os.getpid(), host, node, version("rookery")))
 
     def work(self, briefing: bytes, namespace: str, host: str, host_node: str) -> bytes:
         import ray
