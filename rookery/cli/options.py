@@ -91,7 +91,7 @@ def add_ray_address(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ray-address",
         metavar="ADDRESS",
-        help="of the Ray cluster: auto, HOST:PORT or ray://HOST:PORT; default: $RAY_ADDRESS, or one "
+        help="of the Ray cluster: auto, HOST:PORT, ray://HOST:PORT; default: $RAY_ADDRESS, or one "
         "on this machine",
     )
 

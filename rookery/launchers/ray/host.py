@@ -89,6 +89,7 @@ class Switchboard:
 
     async def _ring(self, method: str, content: bytes) -> bytes:
         number = next(self._numbers)
-        future = self._answers[number] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._answers[number] = future
         await self._waiting.put(Ringing(number, method, content))
         return await future
