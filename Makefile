@@ -19,22 +19,20 @@ help:
 	@echo "make bench  every benchmark, one after the other"
 	@echo "make kafka  a Kafka broker on 127.0.0.1:$(KAFKA_PORT) that keeps running; make kafka-stop ends it"
 
-# pip says nothing while it unpacks, which takes long: dots show that it lives
+# neither venv nor pip says anything while it unpacks, which takes long: dots show that it lives
 define install
 	@(while kill -0 $$$$ 2>/dev/null && sleep 2; do printf .; done) & dots=$$!; \
+	$(PYTHON) -m venv $(VENV) && \
 	$(BIN)/python -m pip install --disable-pip-version-check -c requirements.lock $(1); \
 	code=$$?; kill $$dots; echo; exit $$code
 endef
 
 $(VENV)/.run-stamp: pyproject.toml requirements.lock
 	@echo "installing Rookery and what it needs into $(VENV): some minutes, this once"
-	$(PYTHON) -m venv $(VENV)
 	$(call install,-e '.[$(EXTRAS)]')
 	@touch $@
 
 $(VENV)/.test-stamp: pyproject.toml requirements.lock
-	@echo "installing what the tests need into $(VENV): some minutes, this once"
-	$(PYTHON) -m venv $(VENV)
 	@echo "installing what the tests need into $(VENV): some minutes, this once"
 	$(call install,--quiet -e '.[test]')
 	@touch $@ $(VENV)/.run-stamp

@@ -1,0 +1,246 @@
+"""Runs on a Ray cluster of several hosts, and what happens to them: whoever is killed, frozen or cut
+off, the run goes on, every step is accounted for, and `why` names what is missing.
+
+Each host is a network namespace with a raylet of its own (`tools.ray.hosts`). The owner's is a node
+without CPUs, so that everything crosses the network.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from tests.conftest import Cli, wait_until
+from tools.ray.hosts import Hosts, usable
+
+if TYPE_CHECKING:
+    from tests.conftest import Started
+
+pytestmark = [
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(usable() is not None, reason=str(usable())),
+]
+
+GOES_ON_S = 90.0  # a busy machine starts Ray's processes slowly
+FOREVER = 100_000_000
+
+
+class HostsCli(Cli):
+    """`rookery` on the host called owner."""
+
+    def __init__(self, home: Path, hosts: Hosts) -> None:
+        super().__init__(home)
+        self.hosts = hosts
+        ours = {k: v for k, v in hosts.environment.items() if k.startswith("RAY_")}
+        self.environment |= {**ours, "RAY_ADDRESS": hosts.address}
+
+    def _argv(self, arguments: Any) -> list[str]:
+        return self.hosts.command("owner", super()._argv(arguments))
+
+    def train(self, *more: object) -> Started:
+        return self.start(
+            *("train", "CartPole-v1", "--launcher", "ray", "--actors", 2, "--steps", FOREVER),
+            *("--envs-per-actor", 16, "--set", "actors.rollout_steps=32"),
+            *("--set", "checkpoint.interval_s=1", "--json", *more),
+        )
+
+
+@pytest.fixture
+def cli_on(home: Path) -> Iterator[Callable[[Hosts], HostsCli]]:
+    made: list[HostsCli] = []
+
+    def make(hosts: Hosts) -> HostsCli:
+        made.append(HostsCli(home, hosts))
+        return made[-1]
+
+    yield make
+    for cli in made:
+        cli.close()
+
+
+def trains_on(running: Started, steps: int = 5_000) -> None:
+    before = running.env_steps
+    running.wait_until(lambda: running.env_steps > before + steps, "training on", GOES_ON_S)
+
+
+def host_of(running: Started, kind: str, index: int = 0) -> str:
+    """The address of the node that a worker lives on."""
+
+    def found() -> str:
+        state = running.cli.home.state(running.run).workers.get(f"{kind}-{index}")
+        return state.host if state is not None and state.running else ""
+
+    return str(running.wait_until(found, f"{kind} {index} on a node", GOES_ON_S))
+
+
+def on(hosts: Hosts, address: str) -> str:
+    return next(name for name in hosts.names if hosts.ip(name) == address)
+
+
+def bus_host(hosts: Hosts) -> psutil.Process:
+    """The process of the run's host."""
+
+    def found() -> psutil.Process | None:
+        for process in hosts.processes("owner"):
+            if any("RunHost" in word for word in process.cmdline()[:1]):
+                return process
+        return None
+
+    host: psutil.Process = wait_until(found, "the host of the bus", GOES_ON_S)
+    return host
+
+
+def driver(hosts: Hosts) -> psutil.Process:
+    return next(p for p in hosts.processes("owner") if "ray-driver" in p.cmdline())
+
+
+def balanced(running: Started) -> dict[str, Any]:
+    """After the end of a run: every step is accounted for, and none was trained twice."""
+    shown = running.show()
+    print(shown["balance"])
+    assert shown["balance"]["exact"], shown["balance"]
+    assert shown["duplicates"] == 0
+    return shown
+
+
+def test_a_lost_node_and_a_lost_host_of_the_bus(cli_on: Callable[[Hosts], HostsCli]) -> None:
+    """The share of the storm below that every change is tried with."""
+    with Hosts({"owner": 0, "a": 3, "b": 3}) as hosts:
+        running = cli_on(hosts).train()
+        running.wait_until(lambda: running.env_steps > 5_000, "training", GOES_ON_S)
+        places = {host_of(running, *who) for who in (("learner", 0), ("actor", 0), ("actor", 1))}
+        assert hosts.ip("owner") not in places
+
+        bus_host(hosts).kill()
+        trains_on(running)
+
+        lost = on(hosts, host_of(running, "actor", 1))
+        hosts.kill(lost)
+        trains_on(running)
+        assert on(hosts, host_of(running, "actor", 1)) != lost
+        state = running.cli.home.state(running.run)
+        errors = [w.last_error or "" for w in state.workers.values()]
+        assert any(f"its node {hosts.ip(lost)}" in error for error in errors), errors
+        running.interrupt()
+        balanced(running)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(2400)
+def test_a_storm_on_ray(cli_on: Callable[[Hosts], HostsCli]) -> None:
+    faults = int(os.environ.get("ROOKERY_RAY_FAULTS", "20"))
+    seed = int(os.environ.get("ROOKERY_RAY_SEED", secrets_seed()))
+    print(f"seed {seed}")
+    drawn = random.Random(seed)
+    with Hosts({"head": 0, "owner": 0, "a": 3, "b": 3}) as hosts:
+        storm = Storm(hosts, cli_on(hosts), drawn)
+        for number in range(faults):
+            storm.strike(number)
+        storm.running.interrupt()
+        shown = balanced(storm.running)
+        print(shown["balance"])
+
+
+def secrets_seed() -> str:
+    return str(random.SystemRandom().randrange(10**6))
+
+
+class Storm:
+    def __init__(self, hosts: Hosts, cli: HostsCli, drawn: random.Random) -> None:
+        self.hosts, self.cli, self.drawn = hosts, cli, drawn
+        self.running = cli.train()
+        self.running.wait_until(lambda: self.running.env_steps > 5_000, "training", GOES_ON_S)
+        self.kinds = [
+            self.kill_a_worker,
+            self.kill_the_learner,
+            self.freeze_a_worker,
+            self.kill_the_bus_host,
+            self.freeze_the_bus_host,
+            self.kill_a_raylet,
+            self.kill_a_host,
+            self.cut_a_link,
+            self.kill_the_driver,
+            self.kill_the_owner,
+            self.kill_the_head,
+        ]
+
+    def strike(self, number: int) -> None:
+        kind = self.kinds[number % len(self.kinds)]
+        print(f"{number}: {kind.__name__}", flush=True)
+        kind()
+        trains_on(self.running)
+
+    def _worker(self, kind: str, index: int = 0) -> psutil.Process:
+        found: psutil.Process = self.running.wait_until(
+            lambda: self.running.worker(kind, index), f"{kind} {index}", GOES_ON_S
+        )
+        return found
+
+    def kill_a_worker(self) -> None:
+        self._worker("actor", self.drawn.randrange(2)).kill()
+
+    def kill_the_learner(self) -> None:
+        self._worker("learner").kill()
+
+    def freeze_a_worker(self) -> None:
+        index = self.drawn.randrange(2)
+        self._worker("actor", index).send_signal(signal.SIGSTOP)
+        self.running.named(f"actor-{index}", "frozen", 40.0)
+
+    def kill_the_bus_host(self) -> None:
+        bus_host(self.hosts).kill()
+
+    def freeze_the_bus_host(self) -> None:
+        bus_host(self.hosts).send_signal(signal.SIGSTOP)
+
+    def kill_a_raylet(self) -> None:
+        name = self.drawn.choice(["a", "b"])
+        self.hosts.kill_raylet(name)
+        trains_on(self.running)
+        self._back(name)
+
+    def kill_a_host(self) -> None:
+        name = self.drawn.choice(["a", "b"])
+        self.hosts.kill(name)
+        trains_on(self.running)
+        self._back(name)
+
+    def cut_a_link(self) -> None:
+        name = self.drawn.choice(["a", "b"])
+        self.hosts.cut(name)
+        trains_on(self.running)
+        self.hosts.mend(name)
+        self._back(name)
+
+    def kill_the_driver(self) -> None:
+        driver(self.hosts).kill()
+
+    def kill_the_owner(self) -> None:
+        self.running.process.kill()
+        self.running.process.wait(30)
+        run = self.running.run
+        self.running = self.cli.start("resume", run, "--json", run=run)
+        self.running.wait_until(lambda: self.running.env_steps > 0, "going on", GOES_ON_S)
+
+    def kill_the_head(self) -> None:
+        """And with it the cluster: the run waits, and goes on on the next one."""
+        for name in ("a", "b", "head"):
+            self.hosts.kill(name)
+        raylet = self.hosts.raylet("owner")
+        if raylet is not None:
+            raylet.kill()
+        self.running.named("learner-0", "Ray cluster", 120.0)
+        for name in self.hosts.names:
+            self.hosts.start_ray(name)
+
+    def _back(self, name: str) -> None:
+        """A raylet that the cluster gave up ends, and its host is as if started anew."""
+        self.hosts.kill(name)
+        self.hosts.start_ray(name)
