@@ -386,7 +386,7 @@ def _append(
 def _marked(db: sqlite3.Connection, mark: _Mark) -> list[int] | None:
     """Offsets of the publication, if it is there; only the newest of a client is remembered, as it
     waits for each."""
-    sql = "SELECT offset, headers FROM newest WHERE topic = 0 AND key = ?"
+    sql = "SELECT offset, headers FROM newest WHERE topic = -1 AND key = ?"
     rows = db.execute(sql, (mark.client,)).fetchall()
     if not rows or rows[0][0] < mark.number:
         return None
@@ -394,9 +394,9 @@ def _marked(db: sqlite3.Connection, mark: _Mark) -> list[int] | None:
 
 
 def _set_mark(db: sqlite3.Connection, mark: _Mark, offsets: Sequence[int]) -> None:
-    """Among the newest of topic 0, which is none."""
+    """Among the newest of a topic that there is not; 0 stands for one that nobody used yet."""
     told = _encode_headers(offsets).decode()
-    db.execute("INSERT OR REPLACE INTO newest VALUES (0, ?, ?, ?)", (*mark, told))
+    db.execute("INSERT OR REPLACE INTO newest VALUES (-1, ?, ?, ?)", (*mark, told))
 
 
 def _ensure_topic(db: sqlite3.Connection, name: str) -> _Topic:

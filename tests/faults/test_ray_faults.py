@@ -1,5 +1,5 @@
-"""Runs on a Ray cluster of several hosts, and what happens to them: whoever is killed, frozen or cut
-off, the run goes on, every step is accounted for, and `why` names what is missing.
+"""Runs on a Ray cluster of several hosts: whoever is killed, frozen or cut off, the run goes on,
+every step is accounted for, and `why` names what is missing.
 
 Each host is a network namespace with a raylet of its own (`tools.ray.hosts`). The owner's is a node
 without CPUs, so that everything crosses the network.

@@ -165,9 +165,9 @@ class Hosts:
         is_head = name == self.names[0]
         words = ["start", "--block", "--disable-usage-stats", "--num-cpus", str(self._cpus[name])]
         words += ["--node-ip-address", self.ip(name), "--object-store-memory", str(256 << 20)]
+        words += ["--temp-dir", tempfile.mkdtemp(prefix=f"{name}-", dir=self._directory)]
         if is_head:
             words += ["--head", "--port", str(PORT), "--include-dashboard", "false"]
-            words += ["--temp-dir", str(self._directory / f"ray{secrets.token_hex(1)}")]
         else:
             words += ["--address", self.address]
         if name in self._labels:

@@ -31,7 +31,7 @@ class RunHost:
         self._stores = {name: FileStore(Path(directory) / name) for name in names}
 
     async def alive(self) -> bytes:
-        return b""
+        return await self._bus.alive()
 
     async def call(self, content: bytes) -> bytes:
         return await self._bus.call(content)
