@@ -1,12 +1,13 @@
 # Few verbs. Everything lives in .venv; nothing else on the machine is touched.
 PYTHON ?= python3
 VENV ?= .venv
+STORES_VENV ?= .venv-stores
 BIN = $(VENV)/bin
 EXTRAS ?= box2d,gymnax,kafka
 TEST_WORKERS ?= 3
 KAFKA_PORT ?= 9092
 
-.PHONY: help setup run page screenshots check test soak storm bench kafka kafka-stop clean
+.PHONY: help setup run page screenshots check test soak storm test-stores bench kafka kafka-stop clean
 
 help:
 	@echo "make run    set up, train CartPole-v1 until it is solved, say what to try next"
@@ -16,6 +17,7 @@ help:
 	@echo "make check  lint, types, layers; the page is built and its types hold"
 	@echo "make soak   the full counts of the fault and learning tests (about an hour)"
 	@echo "make storm  200 faults of every kind, and 20 freezes of everyone (about an hour)"
+	@echo "make test-stores  checkpoints in an S3 store, on a real server (an environment of its own)"
 	@echo "make bench  every benchmark, one after the other"
 	@echo "make kafka  a Kafka broker on 127.0.0.1:$(KAFKA_PORT) that keeps running; make kafka-stop ends it"
 
@@ -71,6 +73,13 @@ storm: $(VENV)/.test-stamp
 	ROOKERY_STORM_FAULTS=34 ROOKERY_FREEZES=20 $(BIN)/python -m pytest --soak -m soak -v -s -rP \
 	    -n $(TEST_WORKERS) --dist load tests/faults/test_storm.py tests/faults/test_frozen.py
 
+# In a virtual environment of its own: botocore wants an older python-dateutil than the others have
+test-stores: pyproject.toml requirements.lock requirements-stores.lock
+	$(PYTHON) -m venv $(STORES_VENV)
+	$(STORES_VENV)/bin/python -m pip install -q --disable-pip-version-check -c requirements.lock -e '.[test]'
+	$(STORES_VENV)/bin/python -m pip install -q --disable-pip-version-check -c requirements-stores.lock -e '.[test-stores]'
+	$(STORES_VENV)/bin/python -m pytest -n 1 tests/checkpoints
+
 bench: $(VENV)/.test-stamp
 	$(BIN)/python benchmarks/bus.py
 	$(BIN)/python benchmarks/learner.py
@@ -84,4 +93,4 @@ kafka-stop:
 	@$(BIN)/python -m tools.kafka.broker stop --port $(KAFKA_PORT)
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .cache
+	rm -rf $(VENV) $(STORES_VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .cache
