@@ -10,8 +10,10 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
+import msgspec
 import pytest
 
 from rookery.checkpoints import objects, reach
@@ -121,14 +123,15 @@ def test_a_writer_that_finishes_while_others_clear_keeps_what_it_saved(
     """Its marker comes after the files were listed; then it ends."""
     store, writer = memory.store(), gone_writer()
     memory.put(f"data/a/{writer}/x")
-    listed = store.names
+    find = store._find
 
-    def finished_meanwhile() -> list[str]:
-        marker = objects.msgspec.json.encode(objects.Marker(f"data/a/{writer}", {"x": 1}))
-        store._put("a.json", marker)
-        return listed()
+    def finished_meanwhile(folder: str) -> dict[str, dict[str, Any]]:
+        found = find(folder)
+        marker = objects.Marker(f"data/a/{writer}", {"x": 1})
+        store._put("a.json", msgspec.json.encode(marker))
+        return found
 
-    monkeypatch.setattr(store, "names", finished_meanwhile)
+    monkeypatch.setattr(store, "_find", finished_meanwhile)
     store.clear_leftovers()
     assert memory.store().load("a") == {"x": b"x"}
 
