@@ -16,6 +16,7 @@ RookeryError
 │   ├── BusFull            a bounded topic stayed full for the whole time-out
 │   └── BusClosed          used after close
 ├── StoreError             a checkpoint store cannot be read or written
+│   ├── StoreRefused       one that does not answer or does not let us in; an InputError too
 │   └── DamagedCheckpoint  a checkpoint whose content does not match its manifest
 │       └── CheckpointGone  one that was removed meanwhile
 ├── EnvironmentFailed      an environment raised, or hung past its deadline
@@ -115,6 +116,10 @@ class BusClosed(BusError):
 
 class StoreError(RookeryError):
     """A checkpoint store cannot be read or written."""
+
+
+class StoreRefused(StoreError, InputError):
+    """A store that does not answer, or does not let us in or do this."""
 
 
 class DamagedCheckpoint(StoreError):

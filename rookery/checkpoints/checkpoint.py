@@ -93,7 +93,7 @@ def save_checkpoint(store: CheckpointStore, checkpoint: Checkpoint[M], keep: int
     names = store.names()
     for name in names[:-keep]:
         store.delete(name)
-    return [_manifest_or_none(store, name, type(checkpoint.manifest)) for name in names[-keep:]]
+    return [manifest_or_none(store, name, type(checkpoint.manifest)) for name in names[-keep:]]
 
 
 def newest_manifest(
@@ -104,11 +104,11 @@ def newest_manifest(
     Of the arrays nothing is read, so nothing of theirs is checked.
     """
     names = [name for name in reversed(store.names()) if name not in damaged]
-    found = (_manifest_or_none(store, name, kind) for name in names)
+    found = (manifest_or_none(store, name, kind) for name in names)
     return next((manifest for manifest in found if manifest is not None), None)
 
 
-def _manifest_or_none(store: CheckpointStore, name: str, kind: type[M]) -> M | None:
+def manifest_or_none(store: CheckpointStore, name: str, kind: type[M]) -> M | None:
     try:
         return _read_manifest(store.load(name, (MANIFEST, MANIFEST_SHA256)), kind)
     except DamagedCheckpoint:

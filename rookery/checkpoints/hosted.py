@@ -24,7 +24,7 @@ ERRORS = {
     "DamagedCheckpoint": DamagedCheckpoint,
     "StoreError": StoreError,
 }
-METHODS = ("save", "load", "names", "delete")
+METHODS = ("save", "load", "names", "delete", "clear_leftovers")
 
 
 def answer(stores: Mapping[str, CheckpointStore], content: bytes) -> bytes:
@@ -59,6 +59,9 @@ class HostedStore:
 
     def delete(self, name: str) -> None:
         self._call("delete", name)
+
+    def clear_leftovers(self) -> None:
+        self._call("clear_leftovers")
 
     def _call(self, method: str, *arguments: Any) -> Any:
         content = encode(Call(method, [self._which, *arguments]))

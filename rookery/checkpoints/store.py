@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Collection, Mapping
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Protocol
 
 from rookery.errors import CheckpointGone, DamagedCheckpoint, InputError, StoreError
+
+_ADDRESS = re.compile(r"[a-z][a-z0-9]*://.+")
 
 
 class CheckpointStore(Protocol):
@@ -27,16 +30,30 @@ class CheckpointStore(Protocol):
 
     def delete(self, name: str) -> None: ...
 
+    def clear_leftovers(self) -> None:
+        """Remove what killed writers began; each save does it too."""
+        ...
+
 
 def open_store(uri: str) -> CheckpointStore:
+    """The store at `file:DIRECTORY`, `s3://BUCKET/PREFIX` or whatever else fsspec knows. Nothing is
+    looked at yet, and what is far away is imported when it is first used."""
     scheme, _, path = uri.partition(":")
     if scheme == "ray" and path:  # never a person's word: what a worker elsewhere was told
         from rookery.checkpoints.hosted import hosted_store
 
         return hosted_store(path)
-    if scheme != "file" or not path:
-        raise InputError(f"checkpoint.uri {uri!r} is not supported: use file:DIRECTORY")
-    return FileStore(Path(path))
+    if scheme == "file" and path:
+        return FileStore(Path(path))
+    if not _ADDRESS.fullmatch(uri):
+        raise InputError(
+            f"checkpoint.uri {uri!r} is not supported: use file:DIRECTORY or s3://BUCKET/PREFIX"
+        )
+    from rookery.checkpoints.objects import ObjectStore
+    from rookery.checkpoints.reach import Remote, check_installed
+
+    check_installed(uri)
+    return ObjectStore(Remote(uri))
 
 
 class FileStore:
@@ -48,7 +65,7 @@ class FileStore:
     def save(self, name: str, files: Mapping[str, bytes]) -> None:
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            self._clear_leftovers()
+            self.clear_leftovers()
             aside = Path(tempfile.mkdtemp(prefix=".writing-", dir=self.root))
             try:
                 for file_name, content in files.items():
@@ -90,7 +107,7 @@ class FileStore:
             return
         shutil.rmtree(aside, ignore_errors=True)
 
-    def _clear_leftovers(self) -> None:
+    def clear_leftovers(self) -> None:
         for path in self.root.glob(".*ing-*"):
             shutil.rmtree(path, ignore_errors=True)
 

@@ -157,8 +157,24 @@ class StopConfig(Part):
     minutes: float | None = Field(default=None, gt=0, description="of wall-clock time")
 
 
+_FLEETING = {  # what fsspec knows and no run can be kept in
+    "memory": "what is in a process's memory is gone with it: use file:DIRECTORY",
+    "local": "use file:DIRECTORY",
+    "http": "it can be read, not written: use s3://BUCKET/PREFIX",
+    "https": "it can be read, not written: use s3://BUCKET/PREFIX",
+}
+
+
+def is_far(uri: str) -> bool:
+    """Whether a store is reached over a network, not as files."""
+    return "://" in uri and not uri.startswith("file:")
+
+
 class CheckpointConfig(Part):
-    uri: str = Field(default="", description="file:DIR; empty: inside the run's own directory")
+    uri: str = Field(
+        default="",
+        description="file:DIR, s3://BUCKET/PREFIX; empty: inside the run's own directory",
+    )
     interval_s: float = Field(default=10.0, gt=0, description="at least this often (local)")
     every_updates: int = Field(
         default=20, ge=1, description="inline: by updates, so that the run stays deterministic"
@@ -168,9 +184,23 @@ class CheckpointConfig(Part):
     @field_validator("uri")
     @classmethod
     def _is_supported(cls, uri: str) -> str:
-        if uri and not re.fullmatch("file:.+", uri):
-            raise ValueError(f"checkpoint.uri {uri!r} is not supported: use file:DIRECTORY")
-        return uri
+        """Where a store is and who may use it are each machine's own affair: an address holds
+        neither a user nor options. The part after the bucket is needed: others may use it too."""
+        scheme, far, _ = uri.partition("://")
+        if not uri or (uri.startswith("file:") and uri != "file:"):
+            return uri
+        if far and scheme in _FLEETING:
+            raise ValueError(f"checkpoint.uri {uri!r}: {_FLEETING[scheme]}")
+        if "@" in uri:
+            raise ValueError(
+                "checkpoint.uri holds no user and no password, since others can read it: leave "
+                "them to the environment, as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY do"
+            )
+        if not re.fullmatch(r"[a-z][a-z0-9]*://[^\s/:?#]+(/[^\s/:?#]+)+/?", uri):
+            raise ValueError(
+                f"checkpoint.uri {uri!r} is not supported: use file:DIRECTORY or s3://BUCKET/PREFIX"
+            )
+        return uri.rstrip("/")
 
 
 class RestartConfig(Part):

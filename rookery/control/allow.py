@@ -113,8 +113,9 @@ def _refusals(config: RunConfig, rule: _Rule) -> Iterator[str]:
     for text in config.league.reference:
         yield from _one(_player_refused(text, "league.reference", rule))
     if config.checkpoint.uri:
-        named = _Named(("files",), _paths(config.checkpoint.uri.removeprefix("file:")))
-        yield from _one(rule("checkpoint.uri", config.checkpoint.uri, named))
+        yield from _one(
+            rule("checkpoint.uri", config.checkpoint.uri, _store(config.checkpoint.uri))
+        )
 
 
 def _algorithm_refused(where: str, algorithm: AlgorithmConfig, rule: _Rule) -> Iterator[str]:
@@ -124,6 +125,14 @@ def _algorithm_refused(where: str, algorithm: AlgorithmConfig, rule: _Rule) -> I
         yield from _one(rule(f"{where}.kind", algorithm.kind, named))
         options = {k: v for k, v in algorithm.model_dump().items() if k != "kind"}
         yield from _words_refused(options, where, rule)
+
+
+def _store(uri: str) -> _Named:
+    """A directory by its path. Elsewhere, the whole address with its scheme: a pattern for paths
+    allows no bucket."""
+    if uri.startswith("file:"):
+        return _Named(("files",), _paths(uri.removeprefix("file:")))
+    return _Named(("files",), () if ".." in uri.split("/") else (uri,))
 
 
 def _is_code(environment_id: str) -> bool:

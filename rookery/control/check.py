@@ -21,7 +21,8 @@ from typing import Any
 
 from rookery.actor.build import check_players
 from rookery.checkpoints.policies import RunFiles
-from rookery.config.models import RunConfig
+from rookery.checkpoints.store import open_store
+from rookery.config.models import RunConfig, is_far
 from rookery.config.reading import validate
 from rookery.control.allow import refused, seats_refused
 from rookery.control.home import Home
@@ -48,6 +49,8 @@ def check_config(
             "bus.kind=kafka: whoever starts Rookery has to say where the cluster is, with "
             "--bus kafka://HOST:PORT or ROOKERY_BUS"
         )
+    if is_far(config.checkpoint.uri):
+        open_store(config.checkpoint.uri).names()  # it is there, and lets us in
     if config.launcher != "inline":
         check_importable(config.environment.id)
     spec = describe(config.environment.id, config.environment.kwargs)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rookery.config.live import effective, live_values
-from rookery.config.models import LearnerConfig, RunConfig
+from rookery.config.models import LearnerConfig, RunConfig, is_far
 from rookery.control.bounds import bounds_text, named
 from rookery.control.run_state import PAUSED, RUNNING, STOPPED, RunState
 from rookery.control.seats import seats_now, sitter
@@ -64,7 +64,7 @@ def effect(
             where = config.environment.id
             return f"{_count(games, 'game')} of {a} against {b} in {where}, half each way round"
         case DeleteRun():
-            return _deletes(files)
+            return _deletes(files) + _deletes_far(config.checkpoint.uri)
         case LabelRun():
             return _labels(command)
         case CreateRun():
@@ -177,6 +177,10 @@ def _deletes(files: tuple[int, int] | None) -> str:
     if not count:
         return "the run is forgotten; it has no files"
     return f"{_count(count, 'file')}, {_size(size)}, {_verb(count, 'is', 'are')} removed for good"
+
+
+def _deletes_far(uri: str) -> str:
+    return f"; so is what it wrote to {uri}" if is_far(uri) else ""
 
 
 def _living(state: RunState) -> int:

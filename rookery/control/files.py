@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import stat
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rookery.config.models import is_far
 from rookery.control.lease import OWNER
+from rookery.errors import RookeryError
 
 if TYPE_CHECKING:
     from rookery.control.home import Home
+    from rookery.control.run_state import RunState
 
 FULL_BYTES = 1 << 20  # a disk with less room than this is full: the log may take no command
+
+logger = logging.getLogger(__name__)
 
 
 def measure(directory: Path) -> tuple[int, int]:
@@ -23,9 +30,35 @@ def measure(directory: Path) -> tuple[int, int]:
     return len(sizes), sum(sizes)
 
 
-def purge(home: Home, run: str) -> None:
-    """Remove the files of a run that was deleted."""
-    shutil.rmtree(home.run_dir(run), ignore_errors=True)
+def purge(home: Home, state: RunState, aside: bool = False) -> None:
+    """Remove the files of a run that was deleted, and what it wrote to an object store. A directory
+    that a person named stays, as it may hold more. `aside`: nobody waits for the store."""
+    if is_far(_uri(state)):
+        if aside:
+            threading.Thread(target=_purge_store, args=(home, state), daemon=True).start()
+        else:
+            _purge_store(home, state)
+    shutil.rmtree(home.run_dir(state.id), ignore_errors=True)
+
+
+def _purge_store(home: Home, state: RunState) -> None:
+    from rookery.checkpoints.removal import remove_run
+    from rookery.checkpoints.store import open_store
+    from rookery.control.context import allowed_files
+
+    try:
+        files = allowed_files(home, state)
+        remove_run(open_store(files.checkpoints), open_store(files.snapshots), state.id)
+    except RookeryError as error:  # the run is deleted: nobody will ask again
+        logger.warning("checkpoints of %s may still be in %s: %s", state.id, _uri(state), error)
+
+
+def _uri(state: RunState) -> str:
+    """Where it keeps its checkpoints, if that was said; also of a config that cannot be read."""
+    try:
+        return str(state.config["config"]["checkpoint"]["uri"])
+    except (KeyError, TypeError):
+        return ""
 
 
 def make_room(home: Home, run: str) -> None:

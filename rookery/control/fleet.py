@@ -141,8 +141,9 @@ class Fleet:
         carried = self._carried.pop(run)
         carried.controller.settle()
         carried.controller.close()
-        if self._log.states[run].desired == DELETED:
-            purge(self.home, run)
+        state = self._log.states[run]
+        if state.desired == DELETED:
+            purge(self.home, state, aside=True)  # this thread carries the other runs
         carried.lease.close()
 
     def _guard(self, run: str, work: Callable[[str], None]) -> None:

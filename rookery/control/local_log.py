@@ -116,5 +116,5 @@ def _answer(home: Home, run: str) -> bool:
         if state.desired == STOPPED and state.status in ACTIVE:  # its owner died
             home.record(RunEnded(run=run, status="stopped", reason="asked to stop"))
         if state.desired == DELETED:
-            purge(home, run)
+            purge(home, state)
     return True

@@ -52,7 +52,7 @@ REFUSED = {
     "an algorithm that is no mapping": ((*CARTPOLE, "--set", "algorithm=impala"), "algorithm.kind"),
     "unknown launcher": ((*CARTPOLE, "--launcher", "kubernetes"), "local"),
     "options that disagree": ((*CARTPOLE, "--bus", "memory"), "launcher"),
-    "unsupported store": ((*CARTPOLE, "--set", "checkpoint.uri=s3://b"), "file:DIRECTORY"),
+    "unsupported store": ((*CARTPOLE, "--set", "checkpoint.uri=s3://b"), "s3://BUCKET/PREFIX"),
     "unknown option": ((*CARTPOLE, "--stepz", 5), "--steps"),
     "a word from elsewhere": ((*CARTPOLE, "--lr", "1e-3"), "--set algorithm.learning_rate=1e-3?"),
     "unknown command": (("trian", "CartPole-v1"), "train"),

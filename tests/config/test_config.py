@@ -427,3 +427,30 @@ def test_every_word_from_elsewhere_stands_for_a_key() -> None:
     keys = {key for key, _ in config_keys()}
     assert set(_KEYS) <= keys
     assert not set(_MEANT) & {key.rpartition(".")[2] for key in keys} - {"device"}
+
+
+@pytest.mark.parametrize(
+    ("uri", "says"),
+    [
+        ("s3://bucket", "s3://BUCKET/PREFIX"),
+        ("s3://bucket/", "s3://BUCKET/PREFIX"),
+        ("s3:bucket/a", "s3://BUCKET/PREFIX"),
+        ("simplecache::s3://bucket/a", "s3://BUCKET/PREFIX"),
+        ("s3://bucket/a?key=b", "s3://BUCKET/PREFIX"),
+        ("s3://bucket/a b", "s3://BUCKET/PREFIX"),
+        ("s3://user:word@bucket/a", "no user and no password"),
+        ("memory://bucket/a", "gone with it"),
+        ("https://example.org/a", "not written"),
+        ("file:", "file:DIRECTORY"),
+    ],
+)
+def test_a_store_that_cannot_be_used_says_what_can(uri: str, says: str) -> None:
+    found = one_line(ENV, {"checkpoint": {"uri": uri}})
+    assert says in found and "word@" not in found
+
+
+def test_a_store_has_no_slash_at_its_end() -> None:
+    """Its snapshots are beside it."""
+    for uri in ("s3://bucket/a/b", "gs://bucket/a", "s3://bucket/a/b/"):
+        found = build(ENV, {"checkpoint": {"uri": uri}}).checkpoint.uri
+        assert found == uri.rstrip("/")

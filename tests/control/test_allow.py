@@ -94,6 +94,7 @@ NAMES: list[tuple[dict[str, Any], str, Allow]] = [
     ({"league": {"reference": ["script:random", "script:m:f"]}}, CODE, Allow(code=("m:f",))),
     ({"league": {"reference": ["onnx:a.onnx"]}}, FILE, Allow(files=("a.onnx",))),
     ({"checkpoint": {"uri": "file:/data/ckpt"}}, FILE, Allow(files=("/data/*",))),
+    ({"checkpoint": {"uri": "s3://bucket/a"}}, FILE, Allow(files=("s3://bucket/*",))),
 ]
 KWARGS: list[tuple[Any, str, Allow]] = [
     ("/etc/passwd", FILE, Allow(files=("/etc/*",))),
@@ -142,6 +143,15 @@ def test_what_is_allowed_in_one_list_is_not_allowed_in_another() -> None:
     assert refused(found, Allow(files=("*",), binaries=("*",), hosts=("*",))) is not None
     found = config(checkpoint={"uri": "file:/data/x"})
     assert refused(found, Allow(code=("*",), binaries=("*",), hosts=("*",))) is not None
+
+
+def test_a_pattern_for_paths_or_hosts_allows_no_bucket() -> None:
+    found = config(checkpoint={"uri": "s3://bucket/a"})
+    here = f"{os.getcwd()}/*"
+    narrow = Allow(files=("/*", here, "bucket/*", "s3://other/*"), hosts=("*",), code=("*",))
+    assert refused(found, narrow) is not None
+    climbing = config(checkpoint={"uri": "s3://bucket/a/../../other"})
+    assert refused(climbing, Allow(files=("s3://bucket/*",))) is not None
 
 
 @pytest.mark.parametrize("path", ["/data/../etc/x", "/data/a/../../x", "..", "../x", "/data/.."])

@@ -61,6 +61,8 @@ class HostLine:
             return found
 
     def _sent(self, content: bytes) -> bytes:
+        if not ray.is_initialized():  # or Ray would start a cluster of its own for the asking
+            raise BusError(f"{self.name} is on a Ray cluster, which this process has left")
         if self._handle is None:
             self._handle = ray.get_actor(self._actor, self._namespace)
         asked = getattr(self._handle, self._method).remote(content)
