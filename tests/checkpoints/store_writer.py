@@ -1,9 +1,13 @@
-"""Saves checkpoints one after the other until it is killed: python store_writer.py URI FIRST."""
+"""Saves a checkpoint, and a part of the next: python store_writer.py URI FIRST OBJECTS.
+
+It says so after OBJECTS objects of the second one, and waits to be killed.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import sys
+from typing import Any
 
 from rookery.checkpoints.store import open_store
 
@@ -15,11 +19,24 @@ def content(number: int) -> dict[str, bytes]:
     return {**parts, **digests}
 
 
+def stop_after(store: Any, objects: int) -> None:
+    put = store._put
+
+    def counted(path: str, content: bytes) -> None:
+        nonlocal objects
+        put(path, content)
+        objects -= 1
+        if objects == 0:
+            print("cut", flush=True)
+            sys.stdin.read()
+
+    store._put = counted
+
+
 if __name__ == "__main__":
     store, number = open_store(sys.argv[1]), int(sys.argv[2])
-    while True:
-        store.save(f"{number:06d}", content(number))
-        for name in store.names()[:-2]:
-            store.delete(name)
-        print(number, flush=True)
-        number += 1
+    store.save(f"{number:06d}", content(number))
+    for name in store.names()[:-2]:
+        store.delete(name)
+    stop_after(store, int(sys.argv[3]))
+    store.save(f"{number + 1:06d}", content(number + 1))

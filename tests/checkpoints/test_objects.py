@@ -288,31 +288,32 @@ def test_a_store_that_is_away_for_a_moment_is_tried_again(tmp_path: Path) -> Non
 
 def kill_writers(server: S3Server, place: str, kills: int) -> None:
     """After each, what is named is whole; at the end, nothing lies about but what is named."""
-    uri, draw, number, cut = f"s3://{BUCKET}/{place}", random.Random(7), 1, 0
+    uri, draw, number = f"s3://{BUCKET}/{place}", random.Random(7), 1
     for _ in range(kills):
+        objects = draw.randint(1, len(content(0)))  # that are there when it is killed
         writer = subprocess.Popen(
-            [sys.executable, str(WRITER), uri, str(number)], stdout=subprocess.PIPE
+            [sys.executable, str(WRITER), uri, str(number), str(objects)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
-        assert writer.stdout is not None
-        try:
-            assert writer.stdout.readline(), "the writer ended by itself"
-            threading.Event().wait(draw.uniform(0.0, 0.8))  # any moment of a save will do
-        finally:
-            writer.kill()
-            writer.wait(30)
-            writer.stdout.close()
+        with writer:
+            try:
+                assert writer.stdout is not None
+                assert writer.stdout.readline() == b"cut\n", "the writer ended by itself"
+            finally:
+                writer.kill()
+                writer.wait(30)
         names = open_store(uri).names()
         assert names
         for name in names:
             assert open_store(uri).load(name) == content(int(name))
         folders = {tuple(key.split("/")[2:4]) for key in server.keys(f"{place}/data/")}
-        cut += len(folders) > len(names)
+        assert len(folders) > len(names), "the kill hit no save"
         number = int(names[-1]) + 1
     store = open_store(uri)
     store.save(f"{number:06d}", content(number))
     folders = {tuple(key.split("/")[2:4]) for key in server.keys(f"{place}/data/")}
     assert sorted(name for name, _ in folders) == store.names(), "a leftover was not cleared"
-    assert cut, "no kill hit a save"
 
 
 def test_a_writer_that_is_killed_leaves_whole_checkpoints(s3: S3Server, place: str) -> None:
