@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 OBJECT_STORE_BYTES = 256 << 20
+LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # read when Ray is imported
 
 
 def private_environment(directory: Path) -> dict[str, str]:
@@ -31,7 +32,7 @@ def private_environment(directory: Path) -> dict[str, str]:
 def local_ray(cpus: int = 4) -> Iterator[None]:
     """A cluster of one node, on loopback, until the block ends."""
     directory = Path(tempfile.mkdtemp(prefix="rk-"))  # sockets in it have short paths
-    os.environ.update(private_environment(directory))
+    os.environ.update({**private_environment(directory), **LOOPBACK})
     import ray
 
     ray.init(
@@ -40,7 +41,6 @@ def local_ray(cpus: int = 4) -> Iterator[None]:
         log_to_driver=False,
         logging_level="warning",
         object_store_memory=OBJECT_STORE_BYTES,
-        _node_ip_address="127.0.0.1",
         _temp_dir=str(directory),
     )
     try:

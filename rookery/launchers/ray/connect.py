@@ -40,7 +40,7 @@ def main(descriptor: int) -> int:
 
 
 def _connected(settings: RaySettings) -> Ready:
-    _check_answers(settings.address.removeprefix(CLIENT))
+    ours = _check_answers(settings.address.removeprefix(CLIENT))
     import ray
 
     options: dict[str, Any] = {
@@ -50,6 +50,8 @@ def _connected(settings: RaySettings) -> Ready:
         "configure_logging": False,
     }
     options |= {"address": settings.address} if settings.address else _own_cluster(settings)
+    if ours is not None and not settings.address.startswith(CLIENT):
+        options["_node_ip_address"] = ours  # or any raylet whose files lie on this disk would do
     try:
         found = ray.init(**options)
     except (ConnectionError, RuntimeError, ValueError, OSError, AssertionError) as error:
@@ -69,18 +71,18 @@ def _own_cluster(settings: RaySettings) -> dict[str, Any]:
         "object_store_memory": MOST_STORE_BYTES,
         "include_dashboard": settings.dashboard,
         "dashboard_host": "127.0.0.1",
-        "_node_ip_address": "127.0.0.1",
         "_temp_dir": os.environ["ROOKERY_RAY_DIRECTORY"],
     }
 
 
-def _check_answers(address: str) -> None:
-    """Ray itself would try for minutes."""
+def _check_answers(address: str) -> str | None:
+    """Ray itself would try for minutes. By which address the cluster knows this machine."""
     host, _, port = address.rpartition(":")
     if not port.isdecimal() or not host:
-        return
+        return None
     try:
-        socket.create_connection((host.strip("[]"), int(port)), ANSWERS_S).close()
+        with socket.create_connection((host.strip("[]"), int(port)), ANSWERS_S) as line:
+            return str(line.getsockname()[0])
     except OSError as error:
         reason = error.strerror or str(error)
         raise InputError(

@@ -171,6 +171,8 @@ class Link:
             file.write(secrets.token_hex(32))
         return told | {
             "ROOKERY_RAY_DIRECTORY": str(self._directory),
+            # what Ray calls a cluster is reachable from elsewhere; without it, all is on loopback
+            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(token),
             "RAY_health_check_period_ms": "1000",

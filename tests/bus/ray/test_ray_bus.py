@@ -42,6 +42,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         ) -> str:
             name = name or uuid4().hex
             path = path or tmp_path_factory.mktemp("host") / "bus.sqlite"
+            hosts.pop(name, None)  # Ray keeps a name for as long as somebody has its handle
             actor = ray.remote(num_cpus=0)(BusHost).options(name=name, namespace=NAMESPACE)
             hosts[name] = actor.remote(str(path), msgspec.json.encode(limits or {}))
             return name
@@ -87,7 +88,14 @@ def test_a_host_that_is_killed_comes_back_with_all_that_it_acknowledged(
     waiting = threading.Thread(target=publish)
     waiting.start()
     wait_until(lambda: bus.trouble, "the line to notice", 30)
-    place(path=path, name=name)
+
+    def placed_again() -> bool:
+        try:
+            return bool(place(path=path, name=name))
+        except ValueError:  # Ray has not noticed yet
+            return False
+
+    wait_until(placed_again, "the name to be free", 30)
     waiting.join(60)
     assert later == [[1]]
     assert [r.payload for r in drain(bus.subscribe("t", EARLIEST), 2)] == [b"before", b"after"]
