@@ -35,11 +35,15 @@ def answer(stores: Mapping[str, CheckpointStore], content: bytes) -> bytes:
         if call.method not in METHODS or which not in stores:
             raise StoreError(f"a host of a run knows no {call.method!r} of {which!r}")
         store = stores[which]
-        if call.method == "save" and arguments[0] in store.names():
-            return encode(Done(None))  # saved already; the answer to the first call was lost
+        if call.method == "save" and _is_saved(store, *arguments):
+            return encode(Done(None))  # the answer to the first call was lost
         return encode(Done(getattr(store, call.method)(*arguments)))
     except (StoreError, MessageError, TypeError, ValueError) as error:
         return encode(failed(error))
+
+
+def _is_saved(store: CheckpointStore, name: str, files: Mapping[str, bytes]) -> bool:
+    return name in store.names() and store.load(name) == files
 
 
 class HostedStore:

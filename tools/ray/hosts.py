@@ -172,6 +172,9 @@ class Hosts:
             words += ["--address", self.address]
         if name in self._labels:
             words += ["--labels", self._labels[name]]
+        if (before := self._blocks.pop(name, None)) is not None:  # of a raylet that was killed
+            before.wait(30)
+        (self._directory / f"{name}.log").unlink(missing_ok=True)
         ray = str(Path(sys.executable).parent / "ray")
         with open(self._directory / f"{name}.log", "ab") as log:
             self._blocks[name] = self.start(

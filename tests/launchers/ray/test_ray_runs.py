@@ -1,0 +1,141 @@
+"""Whole runs on a Ray cluster of this machine, by the command line and by a server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from tests.conftest import wait_until
+
+if TYPE_CHECKING:
+    from tests.conftest import Cli, Served
+
+pytestmark = pytest.mark.timeout(400)
+
+SMALL = ("--envs-per-actor", 16, "--set", "actors.rollout_steps=32")
+BROKEN = """
+import gymnasium
+
+class Broken(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+    steps = 0
+
+    def reset(self, *, seed=None, options=None):
+        print("here is a print of the environment")
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        Broken.steps += 1
+        if Broken.steps > 40:
+            raise RuntimeError("the sea is rough")
+        return self.observation_space.sample(), 0.0, False, False, {}
+"""
+
+
+def test_an_environment_that_raises_is_told_with_its_line_and_its_prints(
+    cli: Cli, tmp_path: Path
+) -> None:
+    (tmp_path / "rough_sea.py").write_text(BROKEN)
+    done = cli(
+        *("train", "rough_sea:Broken", "--launcher", "ray", "--steps", 5_000, *SMALL),
+        *("--set", "restarts.max_restarts=0"),
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(tmp_path)},
+        expect=1,
+        timeout=180,
+    )
+    assert "the sea is rough" in done.stdout + done.stderr
+    run = cli.home.find("last")
+    log = (cli.home.run_dir(run) / "logs" / "actor-0.1.log").read_text()
+    assert "here is a print of the environment" in log
+    assert "rough_sea.py" in str(cli("why", "last").stdout)
+    assert not [p for p in cli.processes() if p.is_running()]
+
+
+def listening(served: Served) -> set[str]:
+    """Addresses that a server and all that it started listen on."""
+    family = psutil.Process(served.pid).children(recursive=True)
+    pids = {process.pid for process in family}
+    found = [c for c in psutil.net_connections("tcp") if c.pid in pids and c.status == "LISTEN"]
+    return {connection.laddr.ip.removeprefix("::ffff:") for connection in found}
+
+
+def test_a_server_places_scales_pauses_changes_and_stops_runs_on_ray(cli: Cli) -> None:
+    served = cli.serve("--launcher", "ray", timeout=120)
+    config = {
+        "environment": {"id": "CartPole-v1"},
+        "actors": {"envs_per_actor": 16, "rollout_steps": 32},
+        "stop": {"steps": 100_000_000},
+    }
+    made = served.api("POST", "/runs", {"config": config})
+    served.run = run = made["run"]
+
+    def detail() -> dict[str, Any]:
+        found: dict[str, Any] = served.api("GET", f"/runs/{run}")
+        return found
+
+    def actors() -> int:
+        return sum(w["alive"] and w["kind"] == "actor" for w in detail()["workers"])
+
+    def scaled(count: int) -> None:
+        served.api("POST", f"/runs/{run}/scale-actors", {"count": count})
+        wait_until(lambda: actors() == count, f"{count} actors", 90)
+
+    wait_until(lambda: detail()["env_steps"] > 2_000, "training", 120)
+    assert cli.home.config(cli.home.state(run)).launcher == "ray"
+    assert listening(served) == {"127.0.0.1"}
+    for count in (4, 0, 2):
+        scaled(count)
+    served.api("POST", f"/runs/{run}/pause", {})
+    wait_until(lambda: detail()["status"] == "paused", "a pause", 60)
+    served.api("POST", f"/runs/{run}/resume", {})
+    values = {"algorithm.learning_rate": 1e-4}
+    served.api("POST", f"/runs/{run}/set-hyperparameters", {"values": values})
+    before = detail()["env_steps"]
+    wait_until(lambda: detail()["env_steps"] > before + 1_000, "going on", 90)
+    served.api("POST", f"/runs/{run}/stop", {})
+    wait_until(lambda: detail()["status"] == "stopped", "its end", 90)
+    assert detail()["balance"]["exact"], detail()["balance"]
+    served.process.terminate()
+    served.finish(60)
+    assert not list(Path("/tmp").glob(f"rookery-ray-{served.pid}-*"))
+
+
+@pytest.mark.soak
+def test_self_play_trains_on_ray(cli: Cli) -> None:
+    done = cli(
+        *("train", "pgx:connect_four", "--self-play", "--launcher", "ray", "--actors", 2),
+        *("--steps", 60_000, "--json"),
+        timeout=300,
+    ).json
+    assert done["status"] == "finished"
+    assert cli("runs", "show", "last", "--json").json["balance"]["exact"]
+
+
+@pytest.mark.soak
+def test_kafka_is_the_bus_of_a_run_on_ray(kafka_cli: Cli) -> None:
+    done = kafka_cli(
+        *("train", "CartPole-v1", "--launcher", "ray", "--steps", 50_000, *SMALL, "--json"),
+        timeout=240,
+    ).json
+    assert done["status"] == "finished"
+    shown = kafka_cli("runs", "show", "last", "--json").json
+    assert shown["balance"]["exact"]
+
+
+@pytest.mark.soak
+def test_an_owner_that_is_killed_leaves_no_process_and_its_run_goes_on(cli: Cli) -> None:
+    running = cli.start(
+        *("train", "CartPole-v1", "--launcher", "ray", "--steps", 100_000_000, *SMALL),
+        *("--set", "checkpoint.interval_s=1", "--json"),
+    )
+    running.wait_until(lambda: running.env_steps > 20_000, "training")
+    running.kill()
+    again = cli.start("resume", running.run, "--json", run=running.run)
+    again.wait_until(lambda: again.env_steps > 40_000, "going on")
+    again.interrupt()
+    assert again.show()["balance"]["exact"]
