@@ -146,7 +146,6 @@ class PlacedHost:
                 return self._renew(now)
             self._heard, self._silent_s = now, HOST_SILENT_S
         elif now - max(self._heard, self._asked) > self._silent_s:
-            self.end()
             return self._renew(now)
         return True
 
@@ -155,6 +154,7 @@ class PlacedHost:
             ray.kill(self.handle)
 
     def _renew(self, now: float) -> bool:
+        self.end()  # one that died keeps its name while somebody has a handle of it
         self.handle = self._sign = None
         self._heard = self._asked = now
         self._silent_s = HOST_STARTS_S
