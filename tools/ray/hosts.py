@@ -5,7 +5,8 @@
         hosts.cut("a"); hosts.mend("a")          # its link
         hosts.kill_raylet("b"); hosts.kill("b")  # its raylet; all that runs on it
 
-The first host is the cluster's head. Needs root and `ip`. All that was started ends with the block.
+The first host is the cluster's head; one whose CPUs are None is no node of it, but may be a client
+(`hosts.client_address`). Needs root and `ip`. All that was started ends with the block.
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ import psutil
 
 from tools.ray import private_environment
 
-PORT = 6379
+PORT, CLIENT_PORT = 6379, 10001
 UP_S = 120.0
 HEALTH = {
     "RAY_health_check_period_ms": "1000",
     "RAY_health_check_timeout_ms": "2000",
     "RAY_health_check_failure_threshold": "3",
+    "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "120",  # a loaded machine starts Ray slowly
 }
 
 
@@ -46,7 +48,7 @@ def usable() -> str | None:
 class Hosts:
     def __init__(
         self,
-        cpus: Mapping[str, int],
+        cpus: Mapping[str, int | None],
         labels: Mapping[str, str] | None = None,
         health: Mapping[str, str] = HEALTH,
     ) -> None:
@@ -62,16 +64,21 @@ class Hosts:
     def address(self) -> str:
         return f"{self.ip(self.names[0])}:{PORT}"
 
+    @property
+    def client_address(self) -> str:
+        return f"ray://{self.ip(self.names[0])}:{CLIENT_PORT}"
+
     def ip(self, name: str) -> str:
         return f"{self._subnet}.{self.names.index(name) + 1}"
 
     def __enter__(self) -> Hosts:
         self._wire()
         try:
-            self.start_ray(self.names[0])
-            for name in self.names[1:]:
+            head, *others = [name for name in self.names if self._cpus[name] is not None]
+            self.start_ray(head)
+            for name in others:
                 self._begin(name)
-            for name in self.names[1:]:
+            for name in others:
                 self._wait_up(name)
         except BaseException:
             self.__exit__()

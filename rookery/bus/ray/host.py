@@ -50,6 +50,9 @@ class BusHost:
         except (RookeryError, msgspec.ValidationError, TypeError, ValueError) as error:
             return encode(failed(error))
 
+    def close(self) -> None:
+        self._bus.close()
+
     async def _answer(self, call: Call) -> Any:
         if call.snapshot:
             return await self._in_snapshot(call)

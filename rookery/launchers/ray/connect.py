@@ -100,6 +100,11 @@ def _why_not(settings: RaySettings, error: Exception) -> str:
             f"the cluster {settings.place} and this machine have different versions ({shown}): "
             "install the same Ray and Python on both"
         )
+    if "Starting Ray client server failed" in text:
+        return (
+            f"the cluster {settings.place} was too busy to start a process for this client: try "
+            "again, or give its head more time by RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S"
+        )
     if "local Raylet" in text or "node_ip_address" in text or "no raylet" in text.lower():
         return (
             f"this machine is no node of the cluster {settings.address}: make it one with "

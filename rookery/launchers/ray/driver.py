@@ -8,9 +8,11 @@ owner's machine, and places a host again that ended. It decides nothing about re
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -64,7 +66,7 @@ class Driver:
 
     def serve(self, line: socket.socket) -> None:
         """Until the owner is gone."""
-        threading.Thread(target=self._mind, name="mind", daemon=True).start()
+        start_thread("mind", self._mind)
         while (request := receive_request(line)) is not None:
             try:
                 with self._lock:
@@ -105,18 +107,26 @@ class Driver:
     def _place_host(self, run: str, order: HostOrder) -> Any:
         """On this very node, whose disk has the file. None: its name is not free yet."""
         options: dict[str, Any] = {"name": host_name(run), "namespace": self._namespace}
-        try:
-            if not self._node:
-                board = self._host_class.options(**options).remote()
-                if run not in self._tunnels:
-                    self._tunnels[run] = Tunnel(order, board)
-                self._tunnels[run].board = board
-                return board
+        arguments: tuple[Any, ...] = ()
+        if self._node:
             here = NodeAffinitySchedulingStrategy(self._node, soft=False)
-            placed = self._host_class.options(**options, scheduling_strategy=here)
-            return placed.remote(order.path, msgspec.json.encode(order.limits), order.directory)
+            options["scheduling_strategy"] = here
+            arguments = (order.path, msgspec.json.encode(order.limits), order.directory)
+        try:
+            host = self._host_class.options(**options).remote(*arguments)
+            host.alive.remote()  # a client is told of a taken name only by the first call
         except ValueError:  # a host of the owner before this one, that is about to end
             return None
+        if not self._node:
+            self._answer_from_here(run, order, host)
+        return host
+
+    def _answer_from_here(self, run: str, order: HostOrder, board: Any) -> None:
+        if run in self._tunnels:
+            self._tunnels[run].board = board
+            return
+        tunnel = self._tunnels[run] = Tunnel(order, board)
+        start_thread("tunnel", tunnel.serve)
 
     def _place(self, run: str, order: Order) -> PlacedWorker:
         options: dict[str, Any] = {
@@ -132,9 +142,8 @@ class Driver:
         handle = self._worker_class.options(**options).remote(
             order.kind, order.index, order.incarnation
         )
-        born = handle.born.remote()
-        work = handle.work.remote(order.briefing, self._namespace, host_name(run), self._node)
-        return PlacedWorker(order, handle, born, work)
+        briefed = (order.briefing, self._namespace, host_name(run), self._node)
+        return PlacedWorker(order, handle, briefed)
 
     def _strategy(self, order: Order) -> Any:
         """Actors are spread; a learner is best beside the bus, where there is room for it."""
@@ -194,8 +203,7 @@ class Driver:
     def _mind_worker(self, worker: PlacedWorker) -> None:
         if worker.ended is not None:
             return
-        done = ray.wait([worker.work], timeout=0)[0]
-        if done:
+        if worker.work.done():
             worker.ended = _end_of(worker)
         elif worker.killed_at is not None and time.monotonic() > worker.killed_at + UNKILLED_S:
             worker.ended = Ended(-9, "it could not be reached, and was left to itself")
@@ -205,12 +213,25 @@ class Driver:
 
 def _end_of(worker: PlacedWorker) -> Ended:
     try:
-        return worker.last_words(ray.get(worker.work))
+        return worker.last_words(worker.work.result())
     except ActorUnavailableError:
         worker.end()
         return Ended(-9, f"its node {worker.host} could not be reached")
     except (RayActorError, RayTaskError) as error:
         return explain(error, worker.host)
+
+
+def start_thread(name: str, work: Callable[[], None]) -> None:
+    """Without it nothing would come on: if it fails, the driver ends, and its owner hears of it."""
+
+    def work_or_end() -> None:
+        try:
+            work()
+        except BaseException:
+            logger.exception("the thread %s failed", name)
+            os._exit(1)
+
+    threading.Thread(target=work_or_end, name=name, daemon=True).start()
 
 
 def host_name(run: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import secrets
 from pathlib import Path
 
 import msgspec
@@ -40,6 +41,9 @@ class RunHost:
         """In a thread: a checkpoint is large, and written through to the disk."""
         return await asyncio.to_thread(answer, self._stores, content)
 
+    def close(self) -> None:
+        self._bus.close()
+
 
 class Ringing(msgspec.Struct, frozen=True, array_like=True):
     """A call that waits at a switchboard, and later what was answered to it."""
@@ -56,7 +60,7 @@ class Switchboard:
     """Keeps nothing: if its node is lost, those who called call again at the next one."""
 
     def __init__(self) -> None:
-        self._numbers = itertools.count(1)
+        self._numbers = itertools.count(secrets.randbits(48))  # no other switchboard has the same
         self._waiting: asyncio.Queue[Ringing] = asyncio.Queue()
         self._answers: dict[int, asyncio.Future[bytes]] = {}
 
@@ -80,12 +84,13 @@ class Switchboard:
             calls.append(self._waiting.get_nowait())
         return msgspec.msgpack.encode(calls)
 
-    async def give(self, content: bytes) -> None:
+    async def give(self, content: bytes) -> bytes:
         """The driver's: answers."""
         for ring in _rings.decode(content):
             future = self._answers.pop(ring.number, None)
             if future is not None and not future.done():
                 future.set_result(ring.content)
+        return b""
 
     async def _ring(self, method: str, content: bytes) -> bytes:
         number = next(self._numbers)

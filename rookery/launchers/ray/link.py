@@ -47,6 +47,8 @@ ANSWER_S = 30.0  # after which a driver is taken for hung, and ended
 COUNT_S = 2.0  # between two looks at the nodes
 AGAIN_S = 2.0  # until a driver that ended is started again
 LAST_WORDS = 4096
+GRACE_VARIABLE = "RAY_CLIENT_RECONNECT_GRACE_PERIOD"  # Ray's own, of a client
+GRACE_S = "5"  # that a cluster keeps what a client placed whose connection broke
 PREFIX = "rookery-ray-"
 
 
@@ -164,7 +166,7 @@ class Link:
         assert self._directory is not None
         told = {"ROOKERY_RAY": self.settings.model_dump_json()}
         if self.settings.address:
-            return told
+            return {GRACE_VARIABLE: os.environ.get(GRACE_VARIABLE, GRACE_S), **told}
         token = self._directory / "token"
         descriptor = os.open(token, os.O_WRONLY | os.O_CREAT, 0o600)
         with os.fdopen(descriptor, "w") as file:

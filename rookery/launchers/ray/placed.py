@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from concurrent.futures import Future
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import ray
 from ray.exceptions import RayError
 
 from rookery.launchers.log_file import bound
+from rookery.launchers.ray.calling import asked
 from rookery.launchers.ray.ends import Ended
 from rookery.launchers.ray.words import HostOrder, Order
 from rookery.launchers.ray.worker import Birth, End, Glance
@@ -19,6 +22,7 @@ from rookery.worker.progress import Mirror
 
 LOOK_S = 1.0
 SAY_S = 0.5  # to say where it hangs
+HOST_STARTS_S = 90.0  # a loaded machine starts a process slowly
 HOST_SILENT_S = 15.0
 
 _births = msgspec.msgpack.Decoder(Birth)
@@ -27,17 +31,18 @@ _glances = msgspec.msgpack.Decoder(Glance)
 
 
 class PlacedWorker:
-    def __init__(self, order: Order, handle: Any, born: Any, work: Any) -> None:
-        self.order, self.handle, self.work = order, handle, work
+    def __init__(self, order: Order, handle: Any, briefed: tuple[Any, ...]) -> None:
+        self.order, self.handle = order, handle
         self.birth: Birth | None = None
         self.ended: Ended | None = None
         self.killed_at: float | None = None
-        self._born = born
         self._since = time.monotonic()
         self._stop_by: float | None = None
-        self._glance: Any = None
+        self._glance: Future[bytes] | None = None
         self._looked = 0.0
         self._mirror = Mirror(Path(order.progress)) if order.progress else None
+        self._born = asked(handle.born)
+        self.work = asked(handle.work, *briefed)
 
     @property
     def host(self) -> str:
@@ -61,9 +66,7 @@ class PlacedWorker:
         if self.killed_at is None:
             self.killed_at = time.monotonic()
             if self.birth is not None and self.ended is None:
-                said = self.handle.say_where.remote()
-                if ray.wait([said], timeout=SAY_S)[0]:
-                    self._take(said, self._keep)
+                self._take(asked(self.handle.say_where), self._keep, SAY_S)
             ray.kill(self.handle)
 
     def look(self) -> None:
@@ -72,14 +75,14 @@ class PlacedWorker:
         if self._stop_by is not None and now > self._stop_by:
             self.end()
         if self.birth is None:
-            if ray.wait([self._born], timeout=0)[0]:
+            if self._born.done():
                 self._take(self._born, self._note_birth)
             return
-        if self._glance is not None and ray.wait([self._glance], timeout=0)[0]:
+        if self._glance is not None and self._glance.done():
             self._take(self._glance, self._note_glance)
             self._glance = None
         if self._glance is None and now - self._looked >= LOOK_S:
-            self._glance, self._looked = self.handle.look.remote(), now
+            self._glance, self._looked = asked(self.handle.look), now
 
     def last_words(self, content: bytes) -> Ended:
         end = _ends.decode(content)
@@ -91,12 +94,15 @@ class PlacedWorker:
         if self._mirror is not None:
             self._mirror.close()
 
-    def _take(self, answer: Any, note: Any) -> None:
-        """An answer that is there; where it is an error, the end of its work tells the same."""
+    def _take(
+        self, answer: Future[bytes], note: Callable[[bytes], None], timeout_s: float = 0.0
+    ) -> None:
+        """An answer, if it is there; where it is an error, the end of its work tells the same."""
         try:
-            note(ray.get(answer))
-        except RayError:
+            content = answer.result(timeout_s)
+        except (RayError, TimeoutError):
             return
+        note(content)
 
     def _note_birth(self, content: bytes) -> None:
         self.birth = birth = _births.decode(content)
@@ -121,7 +127,8 @@ class PlacedWorker:
 class PlacedHost:
     def __init__(self, order: HostOrder, handle: Any) -> None:
         self.order, self.handle = order, handle
-        self._sign: Any = None
+        self._sign: Future[bytes] | None = None
+        self._silent_s = HOST_STARTS_S
         self._heard = self._asked = time.monotonic()
 
     def lives(self) -> bool:
@@ -131,17 +138,14 @@ class PlacedHost:
             return False
         if self._sign is None:
             if now - self._asked >= LOOK_S:
-                self._sign, self._asked = self.handle.alive.remote(), now
+                self._sign, self._asked = asked(self.handle.alive), now
             return True
-        if ray.wait([self._sign], timeout=0)[0]:
+        if self._sign.done():
             sign, self._sign = self._sign, None
-            try:
-                ray.get(sign)
-            except RayError:
+            if sign.exception() is not None:
                 return self._renew(now)
-            self._heard = now
-        elif now - max(self._heard, self._asked) > HOST_SILENT_S:
-            self.end()
+            self._heard, self._silent_s = now, HOST_SILENT_S
+        elif now - max(self._heard, self._asked) > self._silent_s:
             return self._renew(now)
         return True
 
@@ -150,6 +154,8 @@ class PlacedHost:
             ray.kill(self.handle)
 
     def _renew(self, now: float) -> bool:
+        self.end()  # one that died keeps its name while somebody has a handle of it
         self.handle = self._sign = None
         self._heard = self._asked = now
+        self._silent_s = HOST_STARTS_S
         return False

@@ -1,20 +1,24 @@
-"""The driver's end of a switchboard: it takes calls out of the cluster and answers them here."""
+"""The driver's end of a switchboard: it takes calls out of the cluster and answers them here.
+
+Several calls to the switchboard are under way at a time, as each takes as long as the way there and
+back: some that wait for calls of workers, and one that hands over all answers that there are.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import threading
+from asyncio import TaskGroup
 from typing import Any
 
 import msgspec
-import ray
 from ray.exceptions import RayError
 
+from rookery.launchers.ray.calling import asked
 from rookery.launchers.ray.host import Ringing, RunHost
 from rookery.launchers.ray.words import HostOrder
 
-TAKERS = 2  # one takes while the other hands over
+TAKERS = 2  # one is on its way while the other waits there
 AGAIN_S = 0.5
 
 logger = logging.getLogger(__name__)
@@ -27,30 +31,56 @@ class Tunnel:
     def __init__(self, order: HostOrder, board: Any) -> None:
         self.board = board
         self._host = RunHost(order.path, msgspec.json.encode(order.limits), order.directory)
-        self._over = threading.Event()
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, name="host", daemon=True).start()
-        for _ in range(TAKERS):
-            threading.Thread(target=self._take, name="tunnel", daemon=True).start()
+        self._over = asyncio.Event()
+        self._given: asyncio.Queue[Ringing] = asyncio.Queue()
+
+    def serve(self) -> None:
+        """Until it is closed; raises when the cluster is out of reach for good."""
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve())
+        self._host.close()
 
     def close(self) -> None:
-        self._over.set()
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._loop.call_soon_threadsafe(self._over.set)
 
-    def _take(self) -> None:
-        while not self._over.is_set():
-            board = self.board
-            try:
-                calls = _rings.decode(ray.get(board.take.remote())) if board is not None else []
-            except RayError as error:  # it is placed again
-                logger.info("the switchboard is away: %s", type(error).__name__)
-                calls = []
-            if not calls and self._over.wait(0.0 if board is self.board else AGAIN_S):
-                return
-            for call in calls:
-                asyncio.run_coroutine_threadsafe(self._answer(board, call), self._loop)
+    async def _serve(self) -> None:
+        async with TaskGroup() as tasks:
+            work = tasks.create_task(self._work())
+            await self._over.wait()
+            work.cancel()
 
-    async def _answer(self, board: Any, call: Ringing) -> None:
-        asked = self._host.store if call.method == "store" else self._host.call
-        given = Ringing(call.number, call.method, await asked(call.content))
-        board.give.remote(msgspec.msgpack.encode([given]))
+    async def _work(self) -> None:
+        async with TaskGroup() as tasks:
+            tasks.create_task(self._give())
+            for _ in range(TAKERS):
+                tasks.create_task(self._take(tasks))
+
+    async def _take(self, tasks: TaskGroup) -> None:
+        while True:
+            content = await self._ask("take")
+            for call in _rings.decode(content) if content is not None else []:
+                tasks.create_task(self._answer(call))
+
+    async def _answer(self, call: Ringing) -> None:
+        ask = self._host.store if call.method == "store" else self._host.call
+        await self._given.put(Ringing(call.number, call.method, await ask(call.content)))
+
+    async def _give(self) -> None:
+        while True:
+            answers = [await self._given.get()]
+            while not self._given.empty():
+                answers.append(self._given.get_nowait())
+            await self._ask("give", msgspec.msgpack.encode(answers))
+
+    async def _ask(self, method: str, *arguments: bytes) -> bytes | None:
+        """None: the switchboard is away, and its callers call again at the next one. Even to send a
+        call waits for the cluster, so that is done in a thread."""
+        try:
+            found = await asyncio.to_thread(asked, getattr(self.board, method), *arguments)
+            answer: bytes = await asyncio.wrap_future(found)
+        except RayError as error:
+            logger.info("the switchboard is away: %s", type(error).__name__)
+            await asyncio.sleep(AGAIN_S)
+            return None
+        return answer
