@@ -52,8 +52,8 @@ class RunnerWeights:
             return RunnerWeights({weights.policy: frozen})
         if not isinstance(weights, Mapping):
             raise InputError(
-                f"a {type(weights).__name__} is no weights: pass RunnerWeights, a policy of a "
-                "run, or {policy: {name: array}}"
+                f"{type(weights).__name__} is no kind of weights: pass RunnerWeights, a policy of "
+                "a run, or {policy: {name: array}}"
             )
         return RunnerWeights({p: _message(p, arrays, number) for p, arrays in weights.items()})
 
