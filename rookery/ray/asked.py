@@ -50,7 +50,8 @@ def _leaf(observation: Any, leaf: Leaf) -> np.ndarray:
     wanted = np.dtype(leaf.dtype)
     if wanted.kind != "f" and found.dtype.kind == "f":
         raise InputError(f"{name} is of whole numbers")
-    made = found.astype(wanted)
+    with np.errstate(over="ignore"):  # it is looked for below
+        made = found.astype(wanted)
     if not np.isfinite(made).all() or (wanted.kind in "iu" and (made != found).any()):
         raise InputError(f"{name} has a number that {wanted} cannot hold")
     sizes = np.asarray(leaf.sizes).reshape(leaf.shape) if leaf.sizes else None

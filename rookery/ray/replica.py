@@ -36,13 +36,12 @@ class PolicyReplica:
     ) -> None:
         message = decode_weights(weights)
         self._version, self._arrays = message.header.version.number, message.arrays
-        seat = msgspec.json.decode(spec, type=SeatSpec)
+        seat = msgspec.msgpack.decode(spec, type=SeatSpec)
         self._network = Network(seat, NetworkConfig.model_validate_json(network))
         self._player = PolicyPlayer(self._network, greedy=greedy)
         self._rng = np.random.default_rng()  # replicas draw apart
-        batching: Any = self._decide  # its setters are not in Ray's annotations
-        batching.set_max_batch_size(max_batch)
-        batching.set_batch_wait_timeout_s(batch_wait_s)
+        self._decide.set_max_batch_size(max_batch)
+        self._decide.set_batch_wait_timeout_s(batch_wait_s)
 
     async def __call__(self, request: Request) -> JSONResponse:
         try:
@@ -57,8 +56,11 @@ class PolicyReplica:
         found = {"action": actions[0]} if asked.single else {"actions": actions}
         return JSONResponse({**found, "version": self._version})
 
-    @serve.batch
+    @serve.batch  # type: ignore[untyped-decorator]
     async def _decide(self, waiting: list[Asked]) -> list[list[Any]]:
+        return self.decide(waiting)
+
+    def decide(self, waiting: list[Asked]) -> list[list[Any]]:
         """The actions of each request that waits, of all in one pass."""
         first = waiting[0]
         leaves = {

@@ -65,7 +65,7 @@ def serve_app(
     )
     return deploy(PolicyReplica).bind(
         encode_weights(message),
-        msgspec.json.encode(frozen.network.spec),
+        msgspec.msgpack.encode(frozen.network.spec),  # which has infinite bounds
         frozen.network.config.model_dump_json(),
         greedy,
         max_batch,

@@ -4,38 +4,24 @@ from __future__ import annotations
 
 import pickle
 import pickletools
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-import rookery
 import rookery.ray
 from rookery.checkpoints.policies import load_policy
+from rookery.control.home import Home
 from rookery.errors import InputError, MessageError, UnknownName
 from rookery.ray import EnvRunner, RunnerWeights, load_weights
 from rookery.ray.sample import decode_sample
 from rookery.ray.weights import decode_runner_weights
 
 if TYPE_CHECKING:
-    from tests.conftest import Cli
+    from tests.ray.conftest import Trained
 
 SMALL = {"actors": {"envs_per_actor": 4, "rollout_steps": 8}}
 CARTPOLE: dict[str, Any] = {"environment": {"id": "CartPole-v1"}, **SMALL}
-
-
-@pytest.fixture(scope="module")
-def run(shared_cli: Cli) -> rookery.Run:
-    return rookery.train(
-        "CartPole-v1",
-        steps=2000,
-        seed=1,
-        launcher="inline",
-        envs_per_actor=4,
-        home=shared_cli.home.path,
-        quiet=True,
-    )
 
 
 def test_the_public_names_are_these() -> None:
@@ -49,11 +35,9 @@ def test_the_public_names_are_these() -> None:
 
 
 @pytest.mark.parametrize("by_name", [True, False])
-def test_a_runner_plays_with_the_weights_of_a_run(
-    run: rookery.Run, shared_cli: Cli, by_name: bool
-) -> None:
-    home: Path = shared_cli.home.path
-    frozen = load_policy(shared_cli.home.files(run.id))
+def test_a_runner_plays_with_the_weights_of_a_run(trained: Trained, by_name: bool) -> None:
+    run, home = trained
+    frozen = load_policy(Home(home).files(run.id))
     runner = EnvRunner(run.config)
 
     runner.set_weights(load_weights(run.id, home=home) if by_name else frozen)
@@ -64,15 +48,16 @@ def test_a_runner_plays_with_the_weights_of_a_run(
 
 
 def test_a_learner_of_the_same_config_begins_with_the_weights_of_a_runner(
-    run: rookery.Run,
+    trained: Trained,
 ) -> None:
     """So a fragment of version 0 is on-policy for it."""
     from rookery.algorithms.networks import Network, initial_arrays
 
-    runner = EnvRunner(run.config)
-    network = Network(runner.get_spaces()["main"], run.config.network)
+    config = trained.run.config
+    runner = EnvRunner(config)
+    network = Network(runner.get_spaces()["main"], config.network)
 
-    begun = network.acting_arrays(*initial_arrays(network, run.config.seed))
+    begun = network.acting_arrays(*initial_arrays(network, config.seed))
 
     assert begun.keys() == runner.get_weights()["main"].keys()
     for name, array in begun.items():
