@@ -295,3 +295,23 @@ assert not any(name.split(".")[0] in ("ray", "jax") for name in sys.modules)
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_of_several_policies_that_learn_each_has_its_own_fragment_and_weights() -> None:
+    seats = {"player_0": "red", "player_1": "blue"}
+    runner = EnvRunner({**CONNECT_FOUR, "seats": seats, "policies": {"red": {}, "blue": {}}})
+    runner.sample(num_steps=10)
+    runner.set_weights(RunnerWeights.of({"blue": runner.get_weights()["red"]}, number=4))
+
+    sample = copy.copy(runner.sample(num_steps=30))  # as it comes from another process
+
+    headers = [sample.fragment(policy).header for policy in ("red", "blue")]
+    assert [(h.sequence, h.part, h.parts) for h in headers] == [(2, 0, 2), (3, 1, 2)]
+    assert headers[1].first_step == headers[0].first_step + headers[0].steps
+    assert sample.sequence == 1 and sample.steps == headers[0].steps + headers[1].steps >= 30
+    for number, policy in enumerate(("red", "blue")):
+        steps = sample.fragment(policy).steps
+        assert set(steps.seat[steps.valid].tolist()) == {number}
+    same = (runner.get_weights()[policy]["pi.out.w"] for policy in ("red", "blue"))
+    np.testing.assert_array_equal(*same)
+    runner.stop()

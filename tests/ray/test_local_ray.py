@@ -1,15 +1,22 @@
-"""EnvRunners on a real local Ray."""
+"""EnvRunners and a served policy on a real local Ray, one for all of them."""
 
 from __future__ import annotations
 
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
 
+import httpx2
 import numpy as np
 import pytest
 
 import rookery.ray
+from rookery.checkpoints.policies import load_policy
+from rookery.control.home import Home
 from rookery.errors import InputError, UnknownName
 from rookery.ray import RunnerWeights
+
+if TYPE_CHECKING:
+    from tests.ray.conftest import Trained
 
 CONFIG = {
     "environment": {"id": "CartPole-v1"},
@@ -58,3 +65,37 @@ def test_an_environment_that_there_is_not_is_told_by_its_one_line(local_ray: Any
     with pytest.raises(UnknownName) as refused:
         local_ray.get(make_it_there.remote(), timeout=WAIT_S)
     assert refused.value.nearest[0] == "CartPole-v1"
+
+
+def test_a_policy_answers_as_it_would_in_this_process(
+    local_ray: Any, trained: Trained, free_port: int
+) -> None:
+    from ray import serve
+
+    run, home = trained
+    policy, frozen = run.policy(), load_policy(Home(home).files(run.id))
+    seen = np.random.default_rng(1).normal(size=(40, 4)).astype(np.float32)
+    wanted = [policy.act(each) for each in seen]
+    assert set(wanted) == {0, 1}
+    app = rookery.ray.serve_app(run.id, home=home, max_batch=16, batch_wait_s=0.01)
+    serve.start(http_options={"host": "127.0.0.1", "port": free_port})
+    try:
+        serve.run(app, name="policy", route_prefix="/policy")
+        with httpx2.Client(base_url=f"http://127.0.0.1:{free_port}", timeout=WAIT_S) as client:
+
+            def ask(body: Any) -> httpx2.Response:
+                return client.post("/policy", json=body)
+
+            with ThreadPoolExecutor(8) as many:
+                singly = list(many.map(lambda x: ask({"observation": x.tolist()}).json(), seen))
+            together = ask({"observations": seen.tolist()}).json()
+            short = ask({"observation": [1.0, 2.0]})
+            no_json = client.post("/policy", content=b"{")
+    finally:
+        serve.shutdown()
+
+    assert singly == [{"action": action, "version": frozen.number} for action in wanted]
+    assert together == {"actions": wanted, "version": frozen.number}
+    assert (short.status_code, no_json.status_code) == (422, 400)
+    assert short.json() == {"error": "observation has shape [2], not [4]"}
+    assert "\n" not in no_json.json()["error"]

@@ -1,12 +1,11 @@
-"""serve_app on a real Ray Serve, asked over HTTP; and what it makes of any JSON, without Ray."""
+"""What a served policy makes of any JSON, and what serve_app refuses; asked over HTTP it is in
+test_local_ray.py."""
 
 from __future__ import annotations
 
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-import httpx2
 import numpy as np
 import pytest
 
@@ -20,47 +19,12 @@ from rookery.spaces import Categorical, Leaf, SeatSpec
 if TYPE_CHECKING:
     from tests.ray.conftest import Trained
 
-WAIT_S = 60.0
 PLAIN = SeatSpec((Leaf("", "box", (2,), "float32"),), Categorical(3))
 MASKED = SeatSpec(PLAIN.observation, Categorical(3), masked=True)
 NESTED = SeatSpec(
     (Leaf("arm.0", "discrete", (), "int64", (4,)), Leaf("eye", "image", (1, 2, 1), "uint8")),
     Categorical(3),
 )
-
-
-def test_a_policy_answers_as_it_would_in_this_process(
-    local_ray: Any, trained: Trained, free_port: int
-) -> None:
-    from ray import serve
-
-    run, home = trained
-    policy, frozen = run.policy(), load_policy(Home(home).files(run.id))
-    seen = np.random.default_rng(1).normal(size=(40, 4)).astype(np.float32)
-    wanted = [policy.act(each) for each in seen]
-    assert set(wanted) == {0, 1}
-    app = rookery.ray.serve_app(run.id, home=home, max_batch=16, batch_wait_s=0.01)
-    serve.start(http_options={"host": "127.0.0.1", "port": free_port})
-    try:
-        serve.run(app, name="policy", route_prefix="/policy")
-        with httpx2.Client(base_url=f"http://127.0.0.1:{free_port}", timeout=WAIT_S) as client:
-
-            def ask(body: Any) -> httpx2.Response:
-                return client.post("/policy", json=body)
-
-            with ThreadPoolExecutor(8) as many:
-                singly = list(many.map(lambda x: ask({"observation": x.tolist()}).json(), seen))
-            together = ask({"observations": seen.tolist()}).json()
-            short = ask({"observation": [1.0, 2.0]})
-            no_json = client.post("/policy", content=b"{")
-    finally:
-        serve.shutdown()
-
-    assert singly == [{"action": action, "version": frozen.number} for action in wanted]
-    assert together == {"actions": wanted, "version": frozen.number}
-    assert (short.status_code, no_json.status_code) == (422, 400)
-    assert short.json() == {"error": "observation has shape [2], not [4]"}
-    assert "\n" not in no_json.json()["error"]
 
 
 def test_the_replica_decides_for_all_that_wait_in_one_pass(trained: Trained) -> None:

@@ -12,13 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 OBJECT_STORE_BYTES = 256 << 20
+TOKEN = secrets.token_hex(32)  # of this process: Ray reads it once, for every cluster in it
 
 
 def private_environment(directory: Path) -> dict[str, str]:
     """Variables that keep what Ray writes in a directory, its token too."""
     token = directory / "token"
     if not token.exists():
-        token.write_text(secrets.token_hex(32))
+        token.write_text(TOKEN)
         token.chmod(0o600)
     return {
         "RAY_AUTH_MODE": "token",
