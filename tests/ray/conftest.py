@@ -1,7 +1,7 @@
-"""One local Ray for all tests of a session that need a real one.
+"""One local Ray for a module's tests: a process has one at a time, and others have their own.
 
 It keeps to this machine and to a directory of its own (`tools.ray`), and every process that it
-started is gone when the session ends.
+started is gone when the module is done.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tools.ray import local_ray as cluster
 END_S = 30.0
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def local_ray() -> Iterator[Any]:
     """The `ray` module, connected to a cluster of two CPUs."""
     before = {child.pid for child in psutil.Process().children(recursive=True)}

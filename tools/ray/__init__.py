@@ -36,18 +36,18 @@ def local_ray(cpus: int = 4) -> Iterator[None]:
     os.environ.update(private_environment(directory))
     import ray
 
-    with warnings.catch_warnings():  # Ray forks only to execute another program
-        warnings.filterwarnings("ignore", r"os.fork\(\) was called", RuntimeWarning)
-        ray.init(
-            num_cpus=cpus,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level="warning",
-            object_store_memory=OBJECT_STORE_BYTES,
-            _node_ip_address="127.0.0.1",
-            _temp_dir=str(directory),
-        )
     try:
+        with warnings.catch_warnings():  # Ray forks only to execute another program
+            warnings.filterwarnings("ignore", r"os.fork\(\) was called", RuntimeWarning)
+            ray.init(
+                num_cpus=cpus,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level="warning",
+                object_store_memory=OBJECT_STORE_BYTES,
+                _node_ip_address="127.0.0.1",
+                _temp_dir=str(directory),
+            )
         yield
     finally:
         ray.shutdown()
