@@ -177,19 +177,19 @@ def cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rookery"
 
 
-def ensure_sb3_python() -> Path:
-    """The interpreter that has stable-baselines3; the first call installs it."""
-    venv = cache_dir() / "versus-venv"
+def ensure_python(name: str, requirements: Sequence[str]) -> Path:
+    """The interpreter of an environment that has these packages; the first call installs them."""
+    venv = cache_dir() / name
     python = venv / "bin" / "python"
     stamp = venv / "installed.txt"  # written last: a half-made environment is made again
-    wanted = f"python {platform.python_version()}\n" + "\n".join(REQUIREMENTS) + "\n"
+    wanted = f"python {platform.python_version()}\n" + "\n".join(requirements) + "\n"
     if stamp.exists() and stamp.read_text() == wanted and python.exists():
         return python
 
-    say(f"installing {', '.join(REQUIREMENTS)} into {venv} (once; some minutes, up to 5 GB)")
+    say(f"installing {', '.join(requirements)} into {venv} (once; some minutes, up to 5 GB)")
     install("venv", [sys.executable, "-m", "venv", "--clear", str(venv)])
     pip = [str(python), "-m", "pip", "install", "--quiet"]
-    install("packages", [*pip, *REQUIREMENTS])
+    install("packages", [*pip, *requirements])
     stamp.write_text(wanted)
     return python
 
@@ -496,7 +496,7 @@ def benchmark(args: argparse.Namespace, home: Path) -> None:
         figures = compare(home, args.repeats, args.seed, args.rookery_steps)
         report(figures, args.json)
         return
-    python = ensure_sb3_python()
+    python = ensure_python("versus-venv", REQUIREMENTS)
     sb3, cleanrl, rookery = StableBaselines3(python), CleanRL(python), Rookery(home)
     say("warming up, untimed")
     versions = {"python": platform.python_version(), **sb3.versions()}

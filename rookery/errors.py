@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 from rookery.words import bare, key_of
 
@@ -41,6 +42,16 @@ _MOST_NAME = 100  # letters of a wrong name that are shown, and compared
 
 class RookeryError(Exception):
     """Root of the tree."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """By its message, whatever its kind is made of: it leaves another process whole."""
+        return _again, (type(self), str(self), self.__dict__)
+
+
+def _again(kind: type[RookeryError], message: str, fields: dict[str, Any]) -> RookeryError:
+    error = kind.__new__(kind, message)
+    error.__dict__.update(fields)
+    return error
 
 
 class InputError(RookeryError):

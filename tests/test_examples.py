@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ import pytest
 
 from rookery.checkpoints.policies import load_policy
 from rookery.config.reading import build, load_yaml
+from tools.ray import private_environment
 
 if TYPE_CHECKING:
     from tests.conftest import Cli
@@ -26,10 +28,15 @@ GAMES = "/usr/games"  # where Debian puts engines
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
-def test_a_script_runs_to_its_end(cli: Cli, script: Path) -> None:
+def test_a_script_runs_to_its_end(cli: Cli, script: Path, tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="rk-") as short:  # for sockets, of those on Ray
+        _run(script, {**cli.environment, **private_environment(tmp_path), "RAY_TMPDIR": short})
+
+
+def _run(script: Path, environment: dict[str, str]) -> None:
     done = subprocess.run(
         [sys.executable, str(script)],
-        env=cli.environment,
+        env=environment,
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,

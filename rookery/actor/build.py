@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -38,6 +38,19 @@ from rookery.worker.policies import Layout, env_steps, is_solo, layouts, network
 RATING_PLACES = 4  # snapshots that are rated at a time
 
 
+class RunToPlay(Protocol):
+    """What a rollout is made of, whoever wants to play; a `RunContext` has all of it."""
+
+    @property
+    def files(self) -> RunFiles: ...
+
+    @property
+    def seating(self) -> Seating: ...
+
+    @property
+    def find(self) -> FindRun: ...
+
+
 @dataclass
 class Actor:
     """An actor with its parts in place."""
@@ -58,14 +71,12 @@ def build_actor(
     stopped: Callable[[], bool] = lambda: False,
     heartbeat_s: float = 0.0,
 ) -> Actor:
-    config, seating = context.config, context.seating
+    config = context.config
     rollout: Rollout
     if config.replay.run:
         rollout = _recorded_rollout(context)
-    elif is_solo(seating):
-        rollout = _solo_rollout(context, actor, busy)
     else:
-        rollout = make_rollout(context, actor, busy)
+        rollout = build_rollout(context, actor, busy)
     seats = tuple(context.spec.seats)
     transport = ActorTransport(
         context.bus,
@@ -86,6 +97,14 @@ def build_actor(
     return Actor(rollout, transport, play(rollout, transport, ended))
 
 
+def build_rollout(
+    played: RunToPlay, actor: ActorId, busy: Callable[[str], None] = lambda doing: None
+) -> Rollout:
+    """The rollout of a run that is played: with one seat and one policy, or at tables."""
+    solo = is_solo(played.seating)
+    return _solo_rollout(played, actor, busy) if solo else make_rollout(played, actor, busy)
+
+
 def _recorded_rollout(context: RunContext) -> Rollout:
     from rookery.actor.rollouts.recorded import RecordedRollout
 
@@ -93,28 +112,29 @@ def _recorded_rollout(context: RunContext) -> Rollout:
     return RecordedRollout(context.open_recorded(replay.run), context.config.learning, replay.start)
 
 
-def _solo_rollout(context: RunContext, actor: ActorId, busy: Callable[[str], None]) -> Rollout:
+def _solo_rollout(played: RunToPlay, actor: ActorId, busy: Callable[[str], None]) -> Rollout:
     """The plain case, without a table: one seat, one policy."""
-    config, ((seat, spec),) = context.config, context.spec.seats.items()
-    factory = run_factory(config, context.seating, context.find, context.spec.compiled)
-    (policy,) = context.seating.live
+    config, whole = played.files.config, played.files.spec
+    ((seat, spec),) = whole.seats.items()
+    factory = run_factory(config, played.seating, played.find, whole.compiled)
+    (policy,) = played.seating.live
     player: Any = factory.member(policy, seat, spec).player
     sizes = (config.actors.rollout_steps, config.actors.envs_per_actor)
     seed = seeds.number(config.seed, "environment", *actor)
     environment = config.environment
-    if context.spec.compiled:
+    if whole.compiled:
         from rookery.actor.rollouts.compiled import CompiledRollout
         from rookery.envs.registry import make_compiled
 
         env = make_compiled(environment.id, environment.kwargs)
-        check_unchanged(context.spec, env.spec)
+        check_unchanged(whole, env.spec)
         return CompiledRollout(env, player, seat, *sizes, seed)
     from rookery.actor.rollouts.stepped import SteppedRollout
     from rookery.envs.registry import make
 
     busy("making the environment")
     stepped = make(environment.id, config.actors.envs_per_actor, environment.kwargs)
-    check_unchanged(context.spec, stepped.spec)
+    check_unchanged(whole, stepped.spec)
     rng = seeds.generator(config.seed, "actor", *actor)
     return SteppedRollout(stepped, player, seat, config.actors.rollout_steps, rng, seed, busy)
 
@@ -147,11 +167,11 @@ def check_players(config: RunConfig, seating: Seating, find: FindRun) -> None:
     grouped([setups[p] for p in config.learning], config.actors.rollout_steps)
 
 
-def make_rollout(context: RunContext, actor: ActorId, busy: Callable[[str], None]) -> Rollout:
+def make_rollout(played: RunToPlay, actor: ActorId, busy: Callable[[str], None]) -> Rollout:
     """Tables for training and, beside them, for rating games."""
-    config, seating = context.config, context.seating
+    config, seating = played.files.config, played.seating
     places = config.actors.opponents_per_actor
-    factory = run_factory(config, seating, context.find, seating.is_compiled, places)
+    factory = run_factory(config, seating, played.find, seating.is_compiled, places)
 
     def members(seats: Seating, known: Sequence[Member] = ()) -> list[Member]:
         """Policies first, in the config's order: saved lineups are in this one."""
@@ -162,7 +182,7 @@ def make_rollout(context: RunContext, actor: ActorId, busy: Callable[[str], None
         seats = reseated(config, seating, changed.seats)
         return seats.map, members(seats, known)
 
-    load = _loader(context.files)
+    load = _loader(played.files)
     games = config.league.games_per_draw
     lineup = TrainingLineup(
         seating.map,
@@ -179,7 +199,7 @@ def make_rollout(context: RunContext, actor: ActorId, busy: Callable[[str], None
     alike = len(set(seating.spec.seats.values())) == 1
     if not (seating.has_league and rules.rating_every and alike and actor.ordinal == 0):
         return training
-    rated, references = _rating_members(context)
+    rated, references = _rating_members(played)
     rating_lineup = RatingLineup(
         len(seating.spec.seats),
         [*rated, *references],
@@ -205,11 +225,11 @@ def _alike(config: RunConfig, seating: Seating) -> list[str]:
     return [policy for policy in config.learning if nets[policy] == nets[config.learning[0]]]
 
 
-def _rating_members(context: RunContext) -> tuple[list[Member], list[Member]]:
-    config, seating = context.config, context.seating
+def _rating_members(played: RunToPlay) -> tuple[list[Member], list[Member]]:
+    config, seating = played.files.config, played.seating
     names = [PlayerName.parse(text) for text in config.league.reference]
     compiled = seating.spec.compiled and all(compilable(n) for n in names)
-    factory = run_factory(config, seating, context.find, compiled, RATING_PLACES)
+    factory = run_factory(config, seating, played.find, compiled, RATING_PLACES)
     first = next(iter(seating.spec.seats.items()))
     rated = factory.members(f"league:{config.learning[0]}", *first)
     return rated, [m for name in names for m in factory.members(name.text, *first)]

@@ -8,8 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
+from rookery.actor.fragments import fragments_of
 from rookery.actor.incoming_weights import IncomingWeights
 from rookery.actor.loop import Admitted, Played
 from rookery.bus import EARLIEST, Bus, Outgoing, Record
@@ -24,12 +23,11 @@ from rookery.messages import (
     Credits,
     LeaguePools,
     SeatsChanged,
-    WeightsVersion,
     decode_json,
     encode_json,
     is_later_life,
 )
-from rookery.messages.fragment import Fragment, FragmentHeader, encode_fragment
+from rookery.messages.fragment import Fragment, encode_fragment
 
 logger = logging.getLogger(__name__)
 
@@ -127,16 +125,22 @@ class ActorTransport:
         return Admitted(version, arrays, self._pools, self._changed)
 
     def send(self, played: Played, admitted: Admitted) -> tuple[Fragment, ...]:
-        fragments = []
         with self._lock:
-            for part, policy in enumerate(self._learning):
-                fragment = self._fragment(policy, part, played, admitted.version)
-                fragments.append(fragment)
-                self.sequence += 1
-                self.agent_steps += fragment.header.steps
+            fragments = fragments_of(
+                played,
+                admitted.version,
+                run=self.run,
+                actor=str(self.actor),
+                learning=self._learning,
+                seats=self._seats,
+                sequence=self.sequence,
+                first_step=self.agent_steps,
+            )
+            self.sequence += len(fragments)
+            self.agent_steps += sum(fragment.header.steps for fragment in fragments)
             self._publish([message_of(fragment) for fragment in fragments])
         self._sent = time.monotonic()
-        return tuple(fragments)
+        return fragments
 
     def _napped(self) -> bool:
         """Look up the more rarely, the longer a credit is waited for: each word to others, too,
@@ -146,27 +150,6 @@ class ActorTransport:
             return False
         time.sleep(min(LONGEST_NAP_S, NAP_SHARE * waited))
         return True
-
-    def _fragment(
-        self, policy: str, part: int, played: Played, version: WeightsVersion
-    ) -> Fragment:
-        steps = played.steps[policy]
-        header = FragmentHeader(
-            run=self.run,
-            policy=policy,
-            actor=str(self.actor),
-            sequence=self.sequence,
-            first_step=self.agent_steps,
-            steps=int(np.count_nonzero(steps.valid)),
-            version=version,
-            seats=self._seats,
-            players=played.players,
-            part=part,
-            parts=len(self._learning),
-            episodes=played.episodes[policy],
-            games=played.games if part == 0 else (),
-        )
-        return Fragment(header, steps)
 
     def _read(self, wait_s: float) -> None:
         credits: Credits | None = None

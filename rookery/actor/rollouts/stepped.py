@@ -50,6 +50,13 @@ class SteppedRollout:
     def close(self) -> None:
         """A policy needs no ending."""
 
+    def resize(self, env_steps: int) -> None:
+        """How many environment steps are played from now on, in every slot."""
+        self.steps = env_steps
+
+    def close_environment(self) -> None:
+        self.env.close()
+
     def __call__(self, admitted: Admitted) -> Played:
         (arrays,) = admitted.arrays.values()
         steps, slots, view, state = self.steps, self.env.slots, self._view, self._state

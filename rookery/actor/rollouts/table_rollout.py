@@ -43,6 +43,16 @@ class TableRollout:
         self.table.close()
         close_members(self.table.lineup.members)
 
+    def resize(self, env_steps: int) -> None:
+        """How many environment steps are played from now on, at most, in every slot."""
+        for policy, layout in self.layouts.items():
+            beyond = layout.rows - layout.env_steps
+            self.layouts[policy] = replace(layout, rows=env_steps + beyond)
+        self._steps = env_steps
+
+    def close_environment(self) -> None:
+        self.table.env.close()
+
     def __call__(self, admitted: Admitted) -> Played:
         table, number = self.table, admitted.version.number
         table.lineup.refresh(admitted, table.sitting)
