@@ -25,7 +25,7 @@ from tests.docs import pages
 from tests.docs.pages import PAGES, ROOT, Fence, fences
 
 PROGRAMS = ("rookery", "make", "pip", "curl", "kcat", "npx", ".", "export")
-SETTINGS, BUS_CONFIG = {"allow", "server", "trust_bus", "cpus"}, {"prefix", "tls", "sasl"}
+SETTINGS, BUS_CONFIG = {"allow", "server", "trust_bus", "cpus", "ray"}, {"prefix", "tls", "sasl"}
 SPANS = re.compile(r"`([^`\n]+)`")
 FILES = re.compile(r"(?<![\w/.*-])((?:[a-z_]+/)+[\w.-]*\w(?:\.\w+|/)?)(?![\w*/])")
 LINKS = re.compile(r"\]\(([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"")
