@@ -55,7 +55,7 @@ def _connected(settings: RaySettings) -> Ready:
     try:
         found = ray.init(**options)
     except (ConnectionError, RuntimeError, ValueError, OSError, AssertionError) as error:
-        raise InputError(_why_not(settings, error)) from error
+        raise InputError(why_not(settings, error)) from error
     cpus = float(ray.cluster_resources().get("CPU", 0.0))
     if not settings.address:
         cpus = float(os.cpu_count() or 1)
@@ -91,7 +91,7 @@ def _check_answers(address: str) -> str | None:
         ) from None
 
 
-def _why_not(settings: RaySettings, error: Exception) -> str:
+def why_not(settings: RaySettings, error: Exception) -> str:
     text = " ".join(str(error).split())
     if "ersion mismatch" in text:
         versions = re.findall(r"(Ray|Python): ?([\w.]+)", text)

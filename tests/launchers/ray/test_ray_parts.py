@@ -20,6 +20,7 @@ from rookery.checkpoints.store import CheckpointStore, FileStore
 from rookery.config.reading import build, placed
 from rookery.errors import CheckpointGone, ConfigError, InputError, StoreError
 from rookery.launchers.ray import words
+from rookery.launchers.ray.connect import why_not
 from rookery.launchers.ray.ends import LOST, explain
 from rookery.launchers.ray.link import Link, LinkDown
 from rookery.launchers.ray.settings import RaySettings
@@ -116,6 +117,24 @@ def test_nothing_of_ray_is_imported_where_it_is_not_used() -> None:
         [sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=60
     )
     assert done.stdout.strip() == "[]", done
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "Version mismatch: The cluster was started with: Ray: 2.59.0 Python: 3.11.7 "
+            "This process on node 10.0.0.9 was started with: Ray: 2.60.0 Python: 3.12.1",
+            "Ray 2.59.0, Python 3.11.7, Ray 2.60.0, Python 3.12.1",
+        ),
+        ("This node has an IP address of x, but we cannot find a local Raylet", "is no node of"),
+        ("Token authentication failed", "RAY_AUTH_TOKEN_PATH"),
+        ("something\nelse", "cannot use the Ray cluster 10.0.0.1:6379: something else"),
+    ],
+)
+def test_what_keeps_a_driver_off_a_cluster_is_one_line(text: str, said: str) -> None:
+    found = why_not(RaySettings(address="10.0.0.1:6379"), RuntimeError(text))
+    assert said in found and "\n" not in found
 
 
 # --- configs -------------------------------------------------------------------------------------

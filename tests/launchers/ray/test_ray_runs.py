@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +16,7 @@ import psutil
 import pytest
 
 from tests.conftest import wait_until
+from tools.ray import LOOPBACK, private_environment
 
 if TYPE_CHECKING:
     from tests.conftest import Cli, Served
@@ -125,6 +133,45 @@ def test_kafka_is_the_bus_of_a_run_on_ray(kafka_cli: Cli) -> None:
     assert done["status"] == "finished"
     shown = kafka_cli("runs", "show", "last", "--json").json
     assert shown["balance"]["exact"]
+
+
+@pytest.mark.soak
+def test_a_run_is_a_ray_job(cli: Cli, tmp_path: Path) -> None:
+    """Ray's own way to start something on a cluster, by its job server."""
+    environment = {**cli.environment, **private_environment(tmp_path), **LOOPBACK}
+    ray, port, jobs = str(Path(sys.executable).parent / "ray"), free_port(), free_port()
+    directory = tempfile.mkdtemp(prefix="rk-")
+    head = [ray, "start", "--head", "--block", "--port", str(port), "--num-cpus", "4"]
+    head += ["--include-dashboard", "true", "--dashboard-port", str(jobs)]
+    with open(tmp_path / "head.log", "wb") as log:
+        started = subprocess.Popen(
+            [*head, "--temp-dir", directory], env=environment, stdout=log, stderr=log
+        )
+    try:
+        said = tmp_path / "head.log"
+        wait_until(lambda: b"Ray runtime started" in said.read_bytes(), "a head", 120)
+        home = json.dumps({"env_vars": {"ROOKERY_HOME": str(cli.home.path)}})
+        words = [ray, "job", "submit", "--address", f"http://127.0.0.1:{jobs}"]
+        words += ["--runtime-env-json", home, "--", sys.executable, "-m", "rookery"]
+        words += ["train", "CartPole-v1", "--launcher", "ray", "--steps", "20000"]
+        done = subprocess.run(
+            words, env=environment, capture_output=True, text=True, timeout=200, check=True
+        )
+        assert "finished: " in done.stdout
+        assert cli("runs", "show", "last", "--json").json["balance"]["exact"]
+    finally:
+        for process in psutil.Process(started.pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        started.kill()
+        started.wait(30)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
 
 
 @pytest.mark.soak
