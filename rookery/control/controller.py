@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -86,7 +86,7 @@ class Controller:
         self._told_seats = 0  # revision of the seats
         self._told_orders = 0  # revision of the learner's orders
         self._elsewhere: set[str] = set()  # workers whose work another machine took over
-        self._waited: dict[str, str] = {}  # workers without a place -> what was said of it
+        self._waiting: dict[str, str] = {}  # workers without a place -> what for
 
     @property
     def state(self) -> RunState:
@@ -107,9 +107,8 @@ class Controller:
 
     @property
     def _placeless(self) -> str | None:
-        for name, why in self._waited.items():
-            if name not in self._started:
-                return f"{name.rpartition('.')[0]} waits for {why}"
+        for name, why in self._waiting.items():
+            return f"{name.rpartition('.')[0]} waits for {why}"
         return None
 
     @property
@@ -136,7 +135,7 @@ class Controller:
         self._log.answer(self.run)
         if self._begun:
             self._own_again()
-            self._relay()
+            self._hand_on()
             self._observe()
             self._reconcile()
             self._tell()
@@ -151,13 +150,13 @@ class Controller:
             self.home.record(RunOwned(run=self.run, pid=os.getpid(), by=self._by, again=True))
             self._log.read()
 
-    def _relay(self) -> None:
+    def _hand_on(self) -> None:
         """What workers elsewhere have to say for the log comes by the run's own bus."""
-        if self._elsewhere_events is not None and self._elsewhere_events.hand_on():
+        if self._relay is not None and self._relay.hand_on():
             self._log.read()
 
     @cached_property
-    def _elsewhere_events(self) -> Relay | None:
+    def _relay(self) -> Relay | None:
         if self.config.bus.kind != "ray" or self.bus is None:
             return None
         return Relay(self.home, self.run, self.config, self.bus)
@@ -266,28 +265,19 @@ class Controller:
                 "index": index,
                 "incarnation": incarnation,
             }
-            if seen.waits:
-                self._waits(name, seen.reason, identity)
-                continue
+            if seen.waits and self._waiting.get(name) != seen.reason:
+                self.home.record(WorkerWaiting(**identity, why=seen.reason))
             if name not in self._started and seen.pid:
                 self._started.add(name)
-                self._waited.pop(name, None)
                 self.home.record(WorkerStarted(**identity, pid=seen.pid, host=seen.host))
             if seen.code is not None:
                 self._exited(name, kind, index, incarnation, seen)
-
-    def _waits(self, name: str, why: str, identity: Mapping[str, Any]) -> None:
-        """Told once, and again when it waits for something else."""
-        if self._waited.get(name) != why:
-            self._waited[name] = why
-            self.home.record(WorkerWaiting(**identity, why=why))
-            self._log.read()
+        self._waiting = {name: seen.reason for name, seen in observed.items() if seen.waits}
 
     def _exited(self, name: str, kind: str, index: int, incarnation: int, seen: Observed) -> None:
         assert seen.code is not None
         self._started.discard(name)
-        self._waited.pop(name, None)
-        self._relay()
+        self._hand_on()
         self._log.read()  # its own last words come before its exit
         worker = f"{kind}-{index}"
         if seen.code == FENCED:

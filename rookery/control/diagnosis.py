@@ -91,7 +91,7 @@ def _starting(found: Evidence) -> Finding | None:
     since = max([w.started_s for w in workers if w.running], default=state.queued_s)
     metrics = found.metrics  # a learner reports at once; its actors may still compile
     heard = metrics is not None and metrics.time_s > since and metrics.recent_steps_per_s > 0
-    troubled = found.trouble or found.same_s or any(w.last_error for w in workers)
+    troubled = found.trouble or found.same_s or any(w.last_error or w.waits_for for w in workers)
     if heard or troubled or not state.learners or not state.actors_wanted:
         return None
     age_s = max(0.0, found.now - since)

@@ -156,7 +156,8 @@ class Link:
         self._line, self.lives = ours, self.lives + 1
         self._heard.clear()
         self._refused = None
-        self._why = "connecting" if self.settings.address else "it is being started"
+        if self.lives == 1:  # later, why the last one ended is worth more
+            self._why = "connecting" if self.settings.address else "it is being started"
         threading.Thread(
             target=self._listen, args=(self._process, ours), name="ray-link", daemon=True
         ).start()
