@@ -20,24 +20,24 @@ _CODE = re.compile(r"exit code (\d+)")
 
 def explain(error: Exception, host: str) -> Ended:
     text = " ".join(str(error).split())
-    where = f" {host}" if host else ""
+    node = f"node {host}" if host else "its node"  # not known of one that never began
     if (missing := _MISSING.search(text)) is not None:
         module = missing[1]
         return Ended(
             1,
-            f"node{where} has no {module}: install it there, or name a runtime_env for it under "
-            "ray in rookery.yaml, or use an image that has it",
+            f"{node} has no {module}: install it there, or name a runtime_env for it under ray in "
+            "rookery.yaml, or use an image that has it",
             final=module.partition(".")[0] == "rookery",
         )
     if "memory" in text and ("OOM" in text or "running low" in text):
-        return Ended(LOST, f"node{where} ran out of memory, and Ray ended it")
+        return Ended(LOST, f"{node} ran out of memory, and Ray ended it")
     if "runtime_env" in text or "RuntimeEnv" in text:
         return Ended(1, f"its runtime_env could not be set up: {text[-300:]}", final=True)
     if "died because its node" in text or "node was terminated" in text:
-        return Ended(LOST, f"its node{where} is gone")
+        return Ended(LOST, f"its {node.removeprefix('its ')} is gone")
     if (code := _CODE.search(text)) is not None and int(code[1]):
         return Ended(int(code[1]), "")
-    return Ended(LOST, f"its process on node{where} ended: {_sentence(text)}")
+    return Ended(LOST, f"its process on {node} ended: {_sentence(text)}")
 
 
 def _sentence(text: str) -> str:
