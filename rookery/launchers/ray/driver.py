@@ -90,7 +90,7 @@ class Driver:
                 self._close(run)
                 return None
             case Nodes():
-                return nodes()
+                return nodes(self._node)
 
     # --- placing ---------------------------------------------------------------------------------
 
@@ -245,13 +245,15 @@ def host_name(run: str) -> str:
     return f"{run}.host"
 
 
-def nodes() -> list[Node]:
+def nodes(here: str = "") -> list[Node]:
+    """All that the cluster knows of, lost ones too; `here`: the id of the driver's own."""
     return [
         Node(
             found["NodeManagerHostname"],
             found["NodeManagerAddress"],
             float(found["Resources"].get("CPU", 0.0)),
             bool(found["Alive"]),
+            bool(here) and found["NodeID"] == here,
         )
         for found in ray.nodes()
     ]
