@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from functools import partial
 
 from rookery.config.reading import LOCAL
 from rookery.control.models import Node, Nodes, NodeWorker
@@ -62,13 +63,11 @@ class NodeLook:
 
     def _work(self, ask: AskNodes, answer: Future[list[words.Node]]) -> None:
         try:
-            found = ask()
+            tell = partial(answer.set_result, ask())
         except BaseException as error:  # noqa: BLE001 it is whoever waits who is told
-            self._again_at = time.monotonic() + YOUNG_S
-            answer.set_exception(error)
-        else:
-            self._again_at = time.monotonic() + YOUNG_S
-            answer.set_result(found)
+            tell = partial(answer.set_exception, error)
+        self._again_at = time.monotonic() + YOUNG_S
+        tell()
 
 
 def placed(found: Sequence[words.Node], workers: Iterable[tuple[str, NodeWorker]]) -> list[Node]:
