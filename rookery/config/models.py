@@ -138,7 +138,9 @@ class Place(Part):
 
     cpus: float = Field(default=1.0, ge=0, description="of its node, reserved for it")
     gpus: float = Field(default=0.0, ge=0)
-    resources: dict[str, float] = Field(default={}, description="of your own, by name")
+    resources: dict[str, Annotated[float, Field(ge=0)]] = Field(
+        default={}, description="of your own, by name"
+    )
     labels: dict[str, str] = Field(default={}, description="that its node has, like zone: a")
 
 

@@ -261,7 +261,8 @@ def _nearest_keys(where: tuple[int | str, ...]) -> tuple[str, ...]:
     keys = [key for key, _ in config_keys()]
     if (meant := key_of(last)) in keys:
         return (str(meant),)
-    elsewhere = [key for key in keys if key.split(".")[-1] == last]
+    parts = {key.rpartition(".")[0] for key in keys}  # which hold keys, and are none to set
+    elsewhere = [key for key in keys if key.split(".")[-1] == last and key not in parts]
     if elsewhere:
         return (elsewhere[0],)
     siblings = [k for k in keys if k.split(".")[:-1] == parents]

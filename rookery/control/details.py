@@ -190,7 +190,7 @@ def _worker(worker: WorkerState, owned: bool, actors: Mapping[str, ActorMetrics]
         incarnation=worker.incarnation,
         pid=worker.pid,
         host=worker.host,
-        waits_for=worker.waits_for,
+        waits_for=worker.waits_for if owned else "",
         alive=alive,
         restarts=worker.restarts,
         last_error=worker.last_error,

@@ -268,6 +268,32 @@ class Use(View):
     machine: MachineUse
 
 
+class NodeWorker(View):
+    run: str
+    kind: str
+    index: int
+
+
+class Node(View):
+    """A machine that workers live on."""
+
+    name: str
+    address: str
+    cpus: float = Field(description="that it has, busy or not")
+    alive: bool
+    workers: list[NodeWorker] = Field(description="of all runs, that live there now")
+
+
+class Nodes(View):
+    """Where a server's runs live."""
+
+    launcher: str = Field(description="local: this machine alone; ray: a cluster")
+    nodes: list[Node]
+    trouble: str = Field(
+        description="why the cluster cannot be asked now, else empty", json_schema_extra=UNTRUSTED
+    )
+
+
 class Evaluation(View):
     """Episodes that were asked for, outside training."""
 

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from rookery.config.kinds import LAUNCHERS, load_kind
 from rookery.config.models import RunConfig
 from rookery.launchers.ray.settings import RaySettings
-from rookery.worker import WorkerId
-from rookery.worker.context import RunContext
-from rookery.worker.progress import Progress
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what settings are read with must be light to import
     from rookery.launchers.ray.link import Links
     from rookery.launchers.standby import Standby
+    from rookery.worker import WorkerId
+    from rookery.worker.context import RunContext
+    from rookery.worker.progress import Progress
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ Whatever is asked that cannot be is an InputError of one line.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from anyio import to_thread
 
-from rookery.config.reading import build, placed
+from rookery.config.reading import LOCAL, build, placed
 from rookery.control.details import config_now, make_detail
 from rookery.control.diagnosis import why
 from rookery.control.evaluations import evaluations
@@ -38,21 +38,24 @@ from rookery.control.models import (
     LogLines,
     LogPage,
     Metrics,
+    Nodes,
+    NodeWorker,
     RunDetail,
     RunPage,
     RunRow,
     Use,
 )
 from rookery.control.run_query import Found, RunQuery, find_runs
-from rookery.control.run_state import DELETED, RunState
+from rookery.control.run_state import ACTIVE, DELETED, RunState
 from rookery.control.service import ANSWER_S, Service
 from rookery.control.settings import Settings
 from rookery.errors import InputError, UnknownName
-from rookery.messages import Command, Origin
+from rookery.messages import JOINED_FROM, Command, Origin
 from rookery.server.feed.memo import Memo
 from rookery.server.http.artifacts import find_artifact, list_artifacts
 from rookery.server.http.environments import Describer, seat_spaces
 from rookery.server.http.logs import read_log
+from rookery.server.nodes import AskNodes, NodeLook
 from rookery.server.run_rows import Rows
 from rookery.server.sandbox import Busy, Sandbox
 from rookery.server.use import UseMeter
@@ -83,8 +86,10 @@ class ControlPlane:
         *,
         fleet: Queue | None = None,
         sandbox: Sandbox | None = None,
+        ask_nodes: AskNodes | None = None,
     ) -> None:
-        """`fleet`: whoever carries runs in this process; None: commands wait for other owners."""
+        """`fleet`: whoever carries runs in this process; None: commands wait for other owners.
+        `ask_nodes`: those of the cluster that it places workers on; None: on this machine."""
         self.home, self.follower, self.settings = home, follower, settings
         self._fleet = fleet
         self._rows = Rows(follower)
@@ -94,6 +99,7 @@ class ControlPlane:
         self._series: Memo[Metrics] = Memo(YOUNG_S)
         self._environments: list[Environment] | None = None
         self._use = UseMeter()
+        self._nodes = NodeLook(ask_nodes)
         sandbox = sandbox or Sandbox(home.environment)
         self._describer = Describer(settings.allow, sandbox)
         carries = fleet is not None
@@ -187,6 +193,13 @@ class ControlPlane:
     def use(self, run: str) -> Use:
         """What the run's workers and the machine take. Slow."""
         return self._use.of(self.detail(run).workers)
+
+    def nodes(self) -> Nodes:
+        """Where the runs of this server live. Slow."""
+        if self._fleet is None and self.home.server_launcher() != LOCAL:
+            why = "only the server that carries the runs is on its cluster: ask that one"
+            return Nodes(launcher=self.home.server_launcher(), nodes=[], trouble=why)
+        return self._nodes.look(self._at_work())
 
     def evaluations(self, run: str) -> Evaluations:
         """Slow."""
@@ -321,6 +334,16 @@ class ControlPlane:
             return state.age
         later = [s.age for s in self._states() if cursor and s.created_s * 1e6 >= int(created_us)]
         return min(later, default=None)
+
+    def _at_work(self) -> Iterator[tuple[str, NodeWorker]]:
+        """Every worker that lives, and the node it is on; who joined on its own did not say."""
+        for state in self._states():
+            if state.status not in ACTIVE or not self._rows.of(state).owner:
+                continue
+            for worker in state.workers.values():
+                if worker.running and worker.index < JOINED_FROM:
+                    who = NodeWorker(run=state.id, kind=worker.kind, index=worker.index)
+                    yield worker.host, who
 
     def _state(self, run: str) -> RunState:
         state = self._all().get(run)

@@ -157,7 +157,9 @@ def control_plane(
     try:
         follower.start()
         try:
-            yield ControlPlane(home, follower, settings, fleet=carrier)
+            link = links.to(settings.ray.here()) if settings.launcher == "ray" else None
+            ask_nodes = link.nodes if link is not None else None
+            yield ControlPlane(home, follower, settings, fleet=carrier, ask_nodes=ask_nodes)
         finally:
             follower.close()
     finally:

@@ -17,6 +17,7 @@ from rookery.control.run_log import RunLog
 from rookery.control.settings import Settings
 from rookery.server.control_plane import ControlPlane
 from rookery.server.feed.follower import Follower
+from rookery.server.nodes import AskNodes
 from rookery.server.sandbox import Sandbox
 
 TICK_S = 0.005
@@ -57,8 +58,10 @@ def control_plane_of(
     settings: Settings | None = None,
     look: Callable[[Home], Sandbox] | None = None,
     owned: bool = True,
+    ask_nodes: AskNodes | None = None,
 ) -> Iterator[ControlPlane]:
-    """The plane of a home that follows its log; `owned`: somebody answers."""
+    """The plane of a home that follows its log; `owned`: somebody answers; `ask_nodes`: of the
+    cluster that it is on, else there is this machine."""
     home = Home(path)
     follower = Follower(home, interval_s=TICK_S)
     follower.start()
@@ -66,7 +69,14 @@ def control_plane_of(
         assert follower.ready.wait(READY_S)
         with StandInOwner(home) if owned else contextlib.nullcontext() as owner:
             sandbox = look(home) if look is not None else None
-            yield ControlPlane(home, follower, settings or Settings(), fleet=owner, sandbox=sandbox)
+            yield ControlPlane(
+                home,
+                follower,
+                settings or Settings(),
+                fleet=owner,
+                sandbox=sandbox,
+                ask_nodes=ask_nodes,
+            )
     finally:
         follower.close()
         home.close()

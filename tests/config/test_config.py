@@ -230,6 +230,15 @@ WRONG = [
     "league.exploiter_max_updates=0",
     "network.encoder=7",
     "network.encoder_hidden=[0]",
+    *[
+        f"placement.{text}"
+        for kind in ("actor", "learner")
+        for text in (
+            *(f"{kind}=7", f"{kind}.cpus=-1", f"{kind}.cpus=many", f"{kind}.cpus=.inf"),
+            *(f"{kind}.gpus=-1", f"{kind}.resources=7", f"{kind}.resources.tpu=-1"),
+            *(f"{kind}.labels=7", f"{kind}.labels.zone=[1]"),
+        )
+    ],
     "seats=7",
     "seat_map=7",
     "policies=7",

@@ -56,6 +56,7 @@ class Driver:
         self._namespace, self._runtime_env = namespace, runtime_env
         self._node = "" if is_client else ray.get_runtime_context().get_node_id()
         self._workers: dict[str, dict[str, PlacedWorker]] = {}  # by run, by name
+        self._refused: dict[str, dict[str, Seen]] = {}  # by run, by name, until it is told
         self._hosts: dict[str, PlacedHost] = {}
         self._lock = threading.RLock()
         self._over = threading.Event()
@@ -79,7 +80,7 @@ class Driver:
         match request:
             case Match(run=run, orders=orders, host=host):
                 self._match(run, {order.name: order for order in orders}, host)
-                return self._seen(run)
+                return None  # an end is told once: to whoever looks
             case Look(run=run):
                 return self._seen(run)
             case Kill(run=run, name=name):
@@ -89,7 +90,7 @@ class Driver:
                 self._close(run)
                 return None
             case Nodes():
-                return nodes()
+                return nodes(self._node)
 
     # --- placing ---------------------------------------------------------------------------------
 
@@ -101,8 +102,12 @@ class Driver:
             if name not in orders:
                 worker.ask_to_stop()
         for name, order in orders.items():
-            if name not in workers:
+            if name in workers:
+                continue
+            try:
                 workers[name] = self._place(run, order)
+            except (ValueError, OverflowError) as error:  # what Ray takes, it knows best
+                self._refused.setdefault(run, {})[name] = refusal(order, error)
 
     def _place_host(self, run: str, order: HostOrder) -> Any:
         """On this very node, whose disk has the file. None: its name is not free yet."""
@@ -157,6 +162,7 @@ class Driver:
             worker.end()
 
     def _close(self, run: str) -> None:
+        self._refused.pop(run, None)
         for worker in self._workers.pop(run, {}).values():
             worker.end()
             worker.forget()
@@ -171,6 +177,7 @@ class Driver:
         """Everyone; whoever has ended is told of once."""
         workers = self._workers.get(run, {})
         seen = [self._as_seen(worker) for worker in workers.values()]
+        seen += self._refused.pop(run, {}).values()
         for worker in [w for w in workers.values() if w.ended is not None]:
             worker.forget()
             del workers[worker.order.name]
@@ -238,16 +245,24 @@ def host_name(run: str) -> str:
     return f"{run}.host"
 
 
-def nodes() -> list[Node]:
+def nodes(here: str = "") -> list[Node]:
+    """All that the cluster knows of, lost ones too; `here`: the id of the driver's own."""
     return [
         Node(
             found["NodeManagerHostname"],
             found["NodeManagerAddress"],
             float(found["Resources"].get("CPU", 0.0)),
             bool(found["Alive"]),
+            bool(here) and found["NodeID"] == here,
         )
         for found in ray.nodes()
     ]
+
+
+def refusal(order: Order, error: Exception) -> Seen:
+    """Of a worker whose placement cannot be: another try can't help."""
+    why = " ".join(str(error).split())[:300]
+    return Seen(order.name, code=1, reason=f"placement.{order.kind}: {why}", final=True)
 
 
 def wanted(order: Order, found: list[Node]) -> str:

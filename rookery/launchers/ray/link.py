@@ -115,6 +115,10 @@ class Link:
             raise LinkDown(word.error)
         return word.result
 
+    def nodes(self) -> list[Node]:
+        """Of its cluster, lost ones too; LinkDown: it cannot be asked now."""
+        return msgspec.convert(self.ask(Nodes()), list[Node])
+
     @property
     def cpus(self) -> int:
         """Of all nodes, as they are now; while it is not up, none."""
@@ -126,7 +130,7 @@ class Link:
         if now - self._counted >= COUNT_S:
             self._counted = now
             try:
-                nodes = msgspec.convert(self.ask(Nodes()), list[Node])
+                nodes = self.nodes()
             except LinkDown:
                 return 0
             self._cpus = int(sum(node.cpus for node in nodes if node.alive))

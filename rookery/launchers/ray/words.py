@@ -83,6 +83,7 @@ class Node(msgspec.Struct, frozen=True):
     address: str
     cpus: float
     alive: bool
+    here: bool = False  # the driver's own, and so its owner's machine
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):

@@ -1,4 +1,4 @@
-"""Routes to what belongs to no run: tokens, tickets, the log of all runs, what can be named."""
+"""Routes to what belongs to no run: tokens, the log of all runs, nodes, what can be named."""
 
 import time
 from typing import Annotated
@@ -19,6 +19,7 @@ from rookery.control.models import (
     Environments,
     LogPage,
     NewToken,
+    Nodes,
     Players,
     Ticket,
     TokenList,
@@ -79,6 +80,11 @@ def home_router(plane: ControlPlane, tokens: TokenStore, tickets: Tickets) -> AP
     async def list_all_commands(caller: Reader, after: After = -1, limit: Limit = 200) -> Response:
         """Who changed what, why, and what became of it, of all runs."""
         return answer(await to_thread.run_sync(plane.audit, None, after, limit))
+
+    @router.get("/nodes", response_model=Nodes, tags=["nodes"])
+    async def list_nodes(caller: Reader) -> Response:
+        """The nodes that runs of this server live on, and who is at work on each."""
+        return answer(await to_thread.run_sync(plane.nodes))
 
     @router.get("/environments", response_model=Environments, tags=["names"])
     async def list_environments(

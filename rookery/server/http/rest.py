@@ -3,7 +3,7 @@
     rest.py       what all routes share: parameters, scopes, answers, idempotency
     runs.py       runs, and what can be read of each
     actions.py    what can be done to a run, one route for each action
-    home.py       tokens, tickets, the log of all runs, what can be named
+    home.py       tokens, tickets, the log of all runs, nodes, what can be named
 
 Answers are built once, by the model that documents them, and handed over as they are.
 """

@@ -20,6 +20,7 @@ from rookery.control.models import (
     Environments,
     LogPage,
     Metrics,
+    Nodes,
     Players,
     RunDetail,
     RunPage,
@@ -136,6 +137,11 @@ async def list_artifacts(call: Call, asked: OfRun) -> Artifacts:
     return await to_thread.run_sync(call.plane.artifacts, call.plane.find(asked.run))
 
 
+async def list_nodes(call: Call, asked: Nothing) -> Nodes:
+    """List the nodes that runs live on, and who is at work on each."""
+    return await to_thread.run_sync(call.plane.nodes)
+
+
 async def list_environments(call: Call, asked: ListEnvironments) -> Environments:
     """List environments that can be trained on."""
     return await to_thread.run_sync(
@@ -202,6 +208,7 @@ READING = tuple(
         get_audit,
         get_ladder,
         list_artifacts,
+        list_nodes,
         list_environments,
         list_algorithms,
         list_players,

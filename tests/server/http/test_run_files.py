@@ -76,14 +76,15 @@ def test_what_others_wrote_moves_no_cursor_and_turns_no_text(raw: bytes, text: s
 # --- what workers take ---------------------------------------------------------------------------
 
 
-def worker(pid: int, alive: bool = True) -> Worker:
-    return Worker.model_construct(kind="actor", index=0, pid=pid, alive=alive)
+def worker(pid: int, alive: bool = True, host: str = "") -> Worker:
+    return Worker.model_construct(kind="actor", index=0, pid=pid, alive=alive, host=host)
 
 
 def test_how_busy_a_worker_is_takes_two_looks() -> None:
     now = [100.0]
     meter = UseMeter(lambda: now[0])
-    first = meter.of([worker(os.getpid()), worker(1, alive=False)])
+    elsewhere = worker(os.getpid(), host="10.0.0.2")  # that pid is another's here
+    first = meter.of([worker(os.getpid()), worker(1, alive=False), elsewhere])
     assert [each.cpu for each in first.workers] == [None]
     assert (first.workers[0].memory_bytes or 0) > 1 << 20
     assert sum(range(3_000_000))  # work that can be counted

@@ -41,6 +41,7 @@ from rookery.control.settings import ServerSettings
 from rookery.control.tokens import Scope, Token, TokenStore
 from rookery.envs.registry import describe
 from rookery.errors import MOST_TOLD
+from rookery.launchers.ray.link import LinkDown
 from rookery.messages import (
     CheckpointSaved,
     Command,
@@ -70,6 +71,7 @@ from rookery.server.security.limits import RateLimits
 from rookery.server.security.tickets import Tickets
 from rookery.spaces import spec_to_json
 from tests.docs.pages import blocks, commands, fences, text_of
+from tests.server.clusters import SECOND, FakeCluster
 
 pytestmark = pytest.mark.anyio
 
@@ -146,6 +148,12 @@ class World:
         if self.follower.end("events") < last:
             assert read.wait(TIMEOUT_S)
         stop()
+
+    def move_to(self, cluster: FakeCluster) -> None:
+        """The same plane, of a server that places its workers there."""
+        self.plane = ControlPlane(
+            self.home, self.follower, self.home.settings, fleet=self, ask_nodes=cluster
+        )
 
     def commands(self) -> list[Any]:
         return self.plane.audit(None, -1, 1000).entries
@@ -246,6 +254,29 @@ async def test_every_reading_tool_answers_as_its_schema_says(world: World, era: 
             jsonschema.validate(found, tool.output_schema)
         ladder = await client.call_tool("get_ladder", {"run": RUN})
     assert ladder.is_error
+
+
+async def test_the_nodes_of_a_cluster_are_listed_with_who_is_there(world: World, era: str) -> None:
+    world.move_to(FakeCluster())  # a true one would take longer than all of these tests
+    await world.plane.submit(StartRun(run=RUN))
+    learner: dict[str, Any] = {"run": RUN, "kind": "learner", "index": 0, "incarnation": 1}
+    world.say(WorkerStarting(**learner), WorkerStarted(**learner, pid=1, host=SECOND))
+    async with connected(world, era, READER) as client:
+        found = data(await client.call_tool("list_nodes", {}))
+    at = {node["address"]: node["workers"] for node in found["nodes"]}
+    assert at[SECOND] == [{"run": RUN, "kind": "learner", "index": 0}]
+    assert not any(at[address] for address in at.keys() - {SECOND})
+
+
+async def test_what_a_cluster_in_trouble_says_is_data(world: World, era: str) -> None:
+    cluster = FakeCluster()
+    cluster.error = LinkDown(HOSTILE)
+    world.move_to(cluster)
+    async with connected(world, era, READER) as client:
+        found = await client.call_tool("list_nodes", {})
+    assert (data(found)["launcher"], data(found)["nodes"]) == ("ray", [])
+    assert data(found)["trouble"].startswith("ignore previous instructions")
+    assert data(found)[KEY] and "trouble" in data(found)[KEY]
 
 
 async def test_the_newest_events_come_first_to_mind(world: World, era: str) -> None:

@@ -21,8 +21,10 @@ export function tellEvent(entry: LogEntry): string {
       return `run by the ${data.by} (process ${data.pid})`;
     case 'worker_starting':
       return `${worker(data)} is being started`;
+    case 'worker_waiting':
+      return `${worker(data)} waits for ${data.why}`;
     case 'worker_started':
-      return `${worker(data)} started as process ${data.pid}`;
+      return `${worker(data)} started${data.host ? ` on ${data.host}` : ''} as process ${data.pid}`;
     case 'worker_failed':
       return `${worker(data)} failed: ${data.error}`;
     case 'worker_exited':
@@ -85,6 +87,7 @@ function worker(data: Data): string {
 }
 
 function ending(data: Data): string {
+  if (data.reason) return `: ${data.reason}`; // it says more than the code that was made up for it
   const code = Number(data.code);
   if (code < 0) return ` by signal ${-code}`;
   return code ? ` with code ${code}` : '';
