@@ -450,17 +450,20 @@ def _delete(db: sqlite3.Connection, name: str, gone: Sequence[tuple[int, int]], 
     )
 
 
+KEPT_MB = Field(
+    default=256,
+    ge=1,
+    le=MOST_EXPERIENCE_MB,
+    description="kept experience; publishers wait when it is full; more where a few fragments are "
+    "larger than that",
+)
+
+
 class SqliteBusConfig(BusConfig):
     """One file inside the run's directory."""
 
     kind: Literal["sqlite"] = "sqlite"
-    max_experience_mb: int = Field(
-        default=256,
-        ge=1,
-        le=MOST_EXPERIENCE_MB,
-        description="kept experience; publishers wait when it is full; more where a few fragments "
-        "are larger than that",
-    )
+    max_experience_mb: int = KEPT_MB
 
 
 class SqliteRunBus:
