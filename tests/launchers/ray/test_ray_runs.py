@@ -154,10 +154,15 @@ def test_a_run_is_a_ray_job(cli: Cli, tmp_path: Path) -> None:
         words = [ray, "job", "submit", "--address", f"http://127.0.0.1:{jobs}"]
         words += ["--runtime-env-json", home, "--", sys.executable, "-m", "rookery"]
         words += ["train", "CartPole-v1", "--launcher", "ray", "--steps", "20000"]
-        done = subprocess.run(
-            words, env=environment, capture_output=True, text=True, timeout=200, check=True
-        )
-        assert "finished: " in done.stdout
+
+        def submitted() -> subprocess.CompletedProcess[str] | None:
+            done = subprocess.run(
+                words, env=environment, capture_output=True, text=True, timeout=200, check=False
+            )
+            return None if "No available agent" in done.stderr else done  # Ray is not up yet
+
+        done = wait_until(submitted, "a job server", 120)
+        assert done.returncode == 0 and "finished: " in done.stdout, done
         assert cli("runs", "show", "last", "--json").json["balance"]["exact"]
     finally:
         for process in psutil.Process(started.pid).children(recursive=True):
