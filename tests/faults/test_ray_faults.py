@@ -124,7 +124,11 @@ def test_a_lost_node_and_a_lost_host_of_the_bus(cli_on: Callable[[Hosts], HostsC
         lost = on(hosts, host_of(running, "actor", 1))
         hosts.kill(lost)
         trains_on(running)
-        assert on(hosts, host_of(running, "actor", 1)) != lost
+        running.wait_until(
+            lambda: on(hosts, host_of(running, "actor", 1)) != lost,
+            "the lost actor on another node",  # the others may train on before it is missed
+            GOES_ON_S,
+        )
         state = running.cli.home.state(running.run)
         errors = [w.last_error or "" for w in state.workers.values()]
         assert any(f"its node {hosts.ip(lost)}" in error for error in errors), errors

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+from collections.abc import Callable
 from typing import Any
 
 from rookery.errors import InputError
@@ -18,6 +19,8 @@ PLENTY = (
     4096  # CPUs of a cluster on this machine: how many run at a time is the controller's to say
 )
 MOST_STORE_BYTES = 1 << 30
+TRIES = 5
+NOT_TAKEN_IN = re.compile("Starting Ray client server failed|in start_specific_server")
 
 
 def main(descriptor: int) -> int:
@@ -50,10 +53,12 @@ def _connected(settings: RaySettings) -> Ready:
         "configure_logging": False,
     }
     options |= {"address": settings.address} if settings.address else _own_cluster(settings)
-    if ours is not None and not settings.address.startswith(CLIENT):
+    if settings.address.startswith(CLIENT):
+        _wait_for_no_log_stream()
+    elif ours is not None:
         options["_node_ip_address"] = ours  # or any raylet whose files lie on this disk would do
     try:
-        found = ray.init(**options)
+        found = taken_in(lambda: ray.init(**options))
     except (ConnectionError, RuntimeError, ValueError, OSError, AssertionError) as error:
         raise InputError(why_not(settings, error)) from error
     cpus = float(ray.cluster_resources().get("CPU", 0.0))
@@ -61,6 +66,26 @@ def _connected(settings: RaySettings) -> Ready:
         cpus = float(os.cpu_count() or 1)
     known = getattr(found, "address_info", {})  # of a client there is none
     return Ready(known.get("gcs_address", settings.address), cpus, ray.__version__)
+
+
+def taken_in(join: Callable[[], Any]) -> Any:
+    """A cluster starts a process for each client, which now and then dies of being forked out of a
+    process with threads (ray-project/ray#63202): then the next try is likely to do."""
+    for _ in range(TRIES - 1):
+        try:
+            return join()
+        except ConnectionAbortedError as error:
+            if NOT_TAKEN_IN.search(str(error)) is None:
+                raise
+    return join()
+
+
+def _wait_for_no_log_stream() -> None:
+    """Ray waits for the end of a client's log stream, and that of a client that was not taken in
+    lasts for most of a minute. It ends with its channel all the same."""
+    from ray.util.client.logsclient import LogstreamClient
+
+    LogstreamClient.close = lambda client: client.request_queue.put(None)
 
 
 def _own_cluster(settings: RaySettings) -> dict[str, Any]:
@@ -100,10 +125,10 @@ def why_not(settings: RaySettings, error: Exception) -> str:
             f"the cluster {settings.place} and this machine have different versions ({shown}): "
             "install the same Ray and Python on both"
         )
-    if "Starting Ray client server failed" in text:
+    if NOT_TAKEN_IN.search(text) is not None:
         return (
-            f"the cluster {settings.place} was too busy to start a process for this client: try "
-            "again, or give its head more time by RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S"
+            f"the cluster {settings.place} could not start a process for this client, in {TRIES} "
+            "tries: try again, or start its head with GRPC_ENABLE_FORK_SUPPORT=0"
         )
     if "local Raylet" in text or "node_ip_address" in text or "no raylet" in text.lower():
         return (

@@ -189,12 +189,12 @@ class Link:
 
     def _listen(self, process: subprocess.Popen[bytes], line: socket.socket) -> None:
         """For the driver's first word. After it, only answers come, to whoever asks."""
+        line.settimeout(None)
         try:
-            line.settimeout(None)
             word = receive_word(line)
             line.settimeout(ANSWER_S)
-        except OSError:  # it was closed meanwhile
-            word = None
+        except OSError:
+            return  # it was closed meanwhile
         with self._lock:
             if process is not self._process:
                 return
