@@ -117,7 +117,11 @@ class Link:
 
     def nodes(self) -> list[Node]:
         """Of its cluster, lost ones too; LinkDown: it cannot be asked now."""
-        return msgspec.convert(self.ask(Nodes()), list[Node])
+        found, ready = msgspec.convert(self.ask(Nodes()), list[Node]), self.ready
+        if self.settings.address or ready is None:
+            return found
+        # one that we started believes to have plenty: what counts is what the machine has
+        return [msgspec.structs.replace(node, cpus=ready.cpus) for node in found]
 
     @property
     def cpus(self) -> int:
