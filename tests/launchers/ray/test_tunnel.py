@@ -197,19 +197,20 @@ def test_callers_at_the_next_switchboard_are_answered(
 def test_an_answer_to_a_caller_of_the_switchboard_before_goes_to_nobody(
     cluster: asyncio.AbstractEventLoop,
 ) -> None:
-    async def ring_each() -> tuple[bytes, bytes]:
+    async def ring_each() -> list[bytes]:
         boards = Switchboard(), Switchboard()
-        calls = [asyncio.create_task(board.call(b"")) for board in boards]
-        taken = [await board.take() for board in boards]
-        await boards[1].give(taken[0])
-        was_answered = calls[1].done()
-        for board, content in zip(boards, taken, strict=True):
-            await board.give(content)
-        assert not was_answered
-        return await calls[0], await calls[1]
+        calls = [
+            asyncio.create_task(board.call(content))
+            for board, content in zip(boards, (b"first", b"second"), strict=True)
+        ]
+        first, second = [await board.take() for board in boards]
+        await boards[1].give(first)
+        await boards[1].give(second)
+        await boards[0].give(first)
+        return await asyncio.wait_for(asyncio.gather(*calls), WAIT_S)
 
     found = asyncio.run_coroutine_threadsafe(ring_each(), cluster).result(WAIT_S)
-    assert found == (b"", b"")
+    assert found == [b"first", b"second"]
 
 
 def test_a_tunnel_that_is_closed_ends_though_callers_wait(served: Served, board: Handle) -> None:
@@ -249,7 +250,10 @@ class TakenMethod:
         raise ActorAlreadyExistsError("the name is already taken")
 
 
-def test_a_client_notices_that_the_name_of_a_host_is_not_free_yet(order: HostOrder) -> None:
+def test_a_client_notices_that_the_name_of_a_host_is_not_free_yet(
+    order: HostOrder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rookery.launchers.ray.driver.start_thread", lambda *_: None)
     driver = Driver("rookery", {}, is_client=True)
     driver._host_class = TakenName()
     assert driver._place_host("a-run", order) is None
