@@ -29,6 +29,7 @@ from hypothesis import settings
 
 from rookery.errors import InputError
 from rookery.worker.xla import prepare_xla
+from tools.ray import HERE
 
 if TYPE_CHECKING:
     from rookery.bus import Bus
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 COMPILE_CACHE = ROOT / ".cache" / "test-xla"  # one for all sessions: a warm one saves minutes
+NOT_OURS = ("ROOKERY_", "JAX_", "RAY_")  # variables that `rookery` in a test does not get
 POLL_S = 0.02
 NAMED_S = 20.0  # within which `why` names what is wrong
 ORPHAN_GRACE_S = 10.0
@@ -51,6 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Property tests are seeded, so that a run can be repeated; a soak looks further each time."""
     os.environ["ROOKERY_COMPILE_CACHE"] = str(COMPILE_CACHE)
+    os.environ.update(HERE)  # before anything imports Ray
     prepare_xla(threads=os.cpu_count() or 1)  # tests that compile in this process share it too
     settings.register_profile("seeded", derandomize=True, deadline=None)
     if not config.getoption("--soak"):
@@ -305,7 +308,7 @@ class Cli:
 
         self.home = Home(home, KafkaSettings.of(bus) if bus else None)
         self.environment = {
-            **{k: v for k, v in os.environ.items() if not k.startswith(("ROOKERY_", "JAX_"))},
+            **{k: v for k, v in os.environ.items() if not k.startswith(NOT_OURS)},
             "ROOKERY_HOME": str(home),
             "ROOKERY_COMPILE_CACHE": str(COMPILE_CACHE),
             "PYTHONUNBUFFERED": "1",
@@ -463,6 +466,18 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         pytest.skip(f"no real broker: {error}")
     with made as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def ray_here() -> Iterator[Any]:
+    """The `ray` module, on a cluster of this machine: one for a process and all of its tests, as
+    Ray does not get onto a second one."""
+    from tools.ray import local_ray
+
+    with local_ray(cpus=4):
+        import ray
+
+        yield ray
 
 
 @pytest.fixture

@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-NOT_ENVIRONMENTS = {"chess", "onnx", "kafka", "test"}  # players, a bus, and what tests need
+NOT_ENVIRONMENTS = {  # players, a bus, clusters, stores, and what tests need
+    *("chess", "onnx", "kafka", "ray", "ray-serve", "stores", "gcs", "test")
+}
 FAMILIES = {
     "box2d": ["LunarLander-v3"],
     "gymnax": ["gymnax:CartPole-v1"],

@@ -1,49 +1,20 @@
-"""One local Ray for a module's tests: a process has one at a time, and others have their own.
-
-It keeps to this machine and to a directory of its own (`tools.ray`), and every process that it
-started is gone when the module is done.
-"""
+"""What the tests of `rookery.ray` share: the cluster of their process, and a short run."""
 
 from __future__ import annotations
 
 import socket
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import psutil
 import pytest
 
 import rookery
-from tools.ray import local_ray as cluster
-
-END_S = 30.0
 
 
 @pytest.fixture(scope="module")
-def local_ray() -> Iterator[Any]:
-    """The `ray` module, connected to a cluster of two CPUs."""
-    before = {child.pid for child in psutil.Process().children(recursive=True)}
-    with cluster(cpus=2):
-        import ray
-
-        yield ray
-    left = _left(before)
-    assert not left, f"Ray left processes behind: {left}"
-
-
-def _left(before: set[int]) -> list[str]:
-    """What this process has started since and still runs, after some patience; it is ended."""
-    until = time.monotonic() + END_S
-    while found := [c for c in psutil.Process().children(recursive=True) if c.pid not in before]:
-        _, alive = psutil.wait_procs(found, max(0.0, until - time.monotonic()))
-        if alive:
-            names = [process.name() for process in alive]
-            for process in alive:
-                process.kill()
-            return names
-    return []
+def local_ray(ray_here: Any) -> Any:
+    """The `ray` module, on the cluster of this process."""
+    return ray_here
 
 
 class Trained(NamedTuple):

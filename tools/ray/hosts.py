@@ -26,7 +26,7 @@ from typing import Any
 
 import psutil
 
-from tools.ray import private_environment
+from tools.ray import LOOPBACK, private_environment
 
 PORT, CLIENT_PORT = 6379, 10001
 UP_S = 120.0
@@ -57,6 +57,8 @@ class Hosts:
         self._subnet = f"10.77.{secrets.randbelow(200) + 20}"
         self._directory = Path(tempfile.mkdtemp(prefix="rk-hosts-"))
         self.environment = {**os.environ, **private_environment(self._directory), **self._health}
+        for name in LOOPBACK:  # these are reachable from elsewhere
+            self.environment.pop(name, None)
         self._blocks: dict[str, subprocess.Popen[bytes]] = {}
 
     @property

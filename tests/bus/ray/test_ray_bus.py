@@ -21,7 +21,6 @@ from rookery.bus.sqlite import SqliteBus
 from rookery.errors import BusError, MessageError
 from rookery.testing.bus_suite import EmbeddedBusSuite, drain
 from tests.conftest import wait_until
-from tools.ray import local_ray
 
 NAMESPACE = "suite"
 
@@ -30,24 +29,23 @@ Place = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """Places a host in a cluster that the tests of this module share; gives its name."""
-    with local_ray(cpus=2):
-        import ray
+def place(ray_here: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """Places a host in the cluster; gives its name."""
+    hosts: dict[str, Any] = {}
 
-        hosts: dict[str, Any] = {}
+    def placed(
+        limits: Mapping[str, int] | None = None, path: Path | None = None, name: str = ""
+    ) -> str:
+        name = name or uuid4().hex
+        path = path or tmp_path_factory.mktemp("host") / "bus.sqlite"
+        hosts.pop(name, None)  # Ray keeps a name for as long as somebody has its handle
+        actor = ray_here.remote(num_cpus=0)(BusHost).options(name=name, namespace=NAMESPACE)
+        hosts[name] = actor.remote(str(path), msgspec.json.encode(limits or {}))
+        return name
 
-        def placed(
-            limits: Mapping[str, int] | None = None, path: Path | None = None, name: str = ""
-        ) -> str:
-            name = name or uuid4().hex
-            path = path or tmp_path_factory.mktemp("host") / "bus.sqlite"
-            hosts.pop(name, None)  # Ray keeps a name for as long as somebody has its handle
-            actor = ray.remote(num_cpus=0)(BusHost).options(name=name, namespace=NAMESPACE)
-            hosts[name] = actor.remote(str(path), msgspec.json.encode(limits or {}))
-            return name
-
-        yield placed
+    yield placed
+    for host in hosts.values():
+        ray_here.kill(host)
 
 
 @pytest.fixture(scope="module")
