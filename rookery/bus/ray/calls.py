@@ -6,7 +6,7 @@ them. Ray carries them as plain bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,6 +15,8 @@ from rookery.bus import Outgoing, Record
 from rookery.errors import BusClosed, BusError, BusFull, MessageError, RookeryError
 
 LARGEST_CALL = 1 << 31  # bytes
+SMALL_FOR_RAY = 96 << 10  # below 100 kB Ray sends an argument with its call
+MOST_WITH_CALL = 768 << 10
 
 
 class Call(msgspec.Struct, array_like=True, frozen=True):
@@ -46,6 +48,18 @@ _calls = msgspec.msgpack.Decoder(Call)
 _answers = msgspec.msgpack.Decoder(Done)
 _Message = tuple[str, bytes, str, dict[str, str]]
 _Row = tuple[str, int, int, str, dict[str, str], bytes, float]
+
+
+def parted(content: bytes) -> list[bytes]:
+    """As Ray carries it best: what is small with the call itself, in parts that it takes for small,
+    which spares a way through the object store; what is large as one."""
+    if len(content) > MOST_WITH_CALL:
+        return [content]
+    return [content[i : i + SMALL_FOR_RAY] for i in range(0, len(content), SMALL_FOR_RAY)]
+
+
+def joined(parts: Sequence[bytes]) -> bytes:
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def encode(message: Call | Done) -> bytes:

@@ -13,19 +13,21 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import msgspec
 
-from rookery.bus import Position, Record
-from rookery.bus.ray.calls import Call, Done, decode_call, encode, failed, messages_from
+from rookery.bus import Outgoing, Position, Record
+from rookery.bus.ray.calls import Call, Done, decode_call, encode, failed, joined, messages_from
 from rookery.bus.sqlite import SqliteBus
 from rookery.errors import BusError, BusFull, RookeryError
 
 LOOK_S = 0.001  # at what others have published
 ROOM_S = 0.005  # a publisher that waits for room looks again
+LARGE_BYTES = 64 << 10  # that are worth another thread
 
 Serve = Callable[..., Any]
 
@@ -38,14 +40,15 @@ class BusHost:
         self._bus = SqliteBus(path, msgspec.json.decode(limits, type=dict[str, int]))
         self._changed: dict[str, asyncio.Event] = {}  # of topics that somebody waits for
         self._snapshots: dict[str, _Snapshot] = {}
+        self._writer = ThreadPoolExecutor(1)
 
     async def alive(self) -> bytes:
         """Which process it is."""
         return str(os.getpid()).encode()
 
-    async def call(self, content: bytes) -> bytes:
+    async def call(self, *parts: bytes) -> bytes:
         try:
-            call = decode_call(content)
+            call = decode_call(joined(parts))
             return encode(Done(await self._answer(call)))
         except (RookeryError, msgspec.ValidationError, TypeError, ValueError) as error:
             return encode(failed(error))
@@ -65,7 +68,7 @@ class BusHost:
         messages, deadline = messages_from(rows), time.monotonic() + timeout_s
         while True:
             try:
-                offsets = self._bus.publish_once(messages, 0.0, call.client, call.number)
+                offsets = await self._appended(call, messages)
                 break
             except BusFull as full:
                 if time.monotonic() >= deadline:
@@ -75,6 +78,13 @@ class BusHost:
             if topic in self._changed:
                 self._changed[topic].set()
         return offsets
+
+    async def _appended(self, call: Call, messages: list[Outgoing]) -> list[int]:
+        """Large ones in a thread, so that others can read meanwhile."""
+        append = partial(self._bus.publish_once, messages, 0.0, call.client, call.number)
+        if sum(len(message.payload) for message in messages) < LARGE_BYTES:
+            return append()
+        return await asyncio.get_running_loop().run_in_executor(self._writer, append)
 
     async def poll(self, call: Call) -> list[Any]:
         """Records, where the next poll begins, and whether retention took some in between."""

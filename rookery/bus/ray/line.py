@@ -12,6 +12,7 @@ from typing import Any
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayError, TaskCancelledError
 
+from rookery.bus.ray.calls import parted
 from rookery.errors import BusError
 
 ANSWER_S = 15.0  # a host that does not answer for so long is frozen, cut off or gone
@@ -65,7 +66,7 @@ class HostLine:
             raise BusError(f"{self.name} is on a Ray cluster, which this process has left")
         if self._handle is None:
             self._handle = ray.get_actor(self._actor, self._namespace)
-        asked = getattr(self._handle, self._method).remote(content)
+        asked = getattr(self._handle, self._method).remote(*parted(content))
         found: bytes = ray.get(asked, timeout=ANSWER_S)
         return found
 

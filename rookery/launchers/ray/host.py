@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from rookery.bus.ray.calls import joined
 from rookery.bus.ray.host import BusHost
 from rookery.checkpoints.hosted import answer
 from rookery.checkpoints.store import FileStore
@@ -34,12 +35,12 @@ class RunHost:
     async def alive(self) -> bytes:
         return await self._bus.alive()
 
-    async def call(self, content: bytes) -> bytes:
-        return await self._bus.call(content)
+    async def call(self, *parts: bytes) -> bytes:
+        return await self._bus.call(*parts)
 
-    async def store(self, content: bytes) -> bytes:
+    async def store(self, *parts: bytes) -> bytes:
         """In a thread: a checkpoint is large, and written through to the disk."""
-        return await asyncio.to_thread(answer, self._stores, content)
+        return await asyncio.to_thread(answer, self._stores, joined(parts))
 
     def close(self) -> None:
         self._bus.close()
@@ -67,11 +68,11 @@ class Switchboard:
     async def alive(self) -> bytes:
         return b""
 
-    async def call(self, content: bytes) -> bytes:
-        return await self._ring("call", content)
+    async def call(self, *parts: bytes) -> bytes:
+        return await self._ring("call", joined(parts))
 
-    async def store(self, content: bytes) -> bytes:
-        return await self._ring("store", content)
+    async def store(self, *parts: bytes) -> bytes:
+        return await self._ring("store", joined(parts))
 
     async def take(self) -> bytes:
         """The driver's: calls that wait, as soon as there is one."""
