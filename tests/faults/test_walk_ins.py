@@ -63,7 +63,7 @@ def accounts(cli: Cli, run: str) -> tuple[dict[str, Any], Any]:
     return dict(shown), checkpoint
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "impala"])
+@pytest.mark.parametrize("algorithm", ["ppo", pytest.param("impala", marks=pytest.mark.soak)])
 def test_the_balance_is_exact_with_walk_ins_and_kills(cli: Cli, algorithm: str) -> None:
     running = cli.start(
         *("train", "CartPole-v1", "--algorithm", algorithm, "--envs-per-actor", 4),
