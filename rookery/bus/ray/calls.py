@@ -17,6 +17,7 @@ from rookery.errors import BusClosed, BusError, BusFull, MessageError, RookeryEr
 LARGEST_CALL = 1 << 31  # bytes
 SMALL_FOR_RAY = 96 << 10  # below 100 kB Ray sends an argument with its call
 MOST_WITH_CALL = 768 << 10
+LARGE_ANSWER_PARTS = 4  # that a reader asks for whose last answer was too large for one
 
 
 class Call(msgspec.Struct, array_like=True, frozen=True):
@@ -56,6 +57,19 @@ def parted(content: bytes) -> list[bytes]:
     if len(content) > MOST_WITH_CALL:
         return [content]
     return [content[i : i + SMALL_FOR_RAY] for i in range(0, len(content), SMALL_FOR_RAY)]
+
+
+def parts_for(size: int) -> int:
+    """In how many parts an answer of so many bytes is asked for."""
+    return LARGE_ANSWER_PARTS if size > SMALL_FOR_RAY else 1
+
+
+def answer_parts(content: bytes, count: int) -> bytes | tuple[bytes, ...]:
+    """As many as were asked for, since Ray must know beforehand; what does not fit is the first."""
+    if count == 1:
+        return content
+    parts = parted(content) if len(content) <= count * SMALL_FOR_RAY else [content]
+    return (*parts, *[b""] * (count - len(parts)))
 
 
 def joined(parts: Sequence[bytes]) -> bytes:

@@ -21,7 +21,16 @@ from uuid import uuid4
 import msgspec
 
 from rookery.bus import Outgoing, Position, Record
-from rookery.bus.ray.calls import Call, Done, decode_call, encode, failed, joined, messages_from
+from rookery.bus.ray.calls import (
+    Call,
+    Done,
+    answer_parts,
+    decode_call,
+    encode,
+    failed,
+    joined,
+    messages_from,
+)
 from rookery.bus.sqlite import SqliteBus
 from rookery.errors import BusError, BusFull, RookeryError
 
@@ -46,10 +55,13 @@ class BusHost:
         """Which process it is."""
         return str(os.getpid()).encode()
 
-    async def call(self, *parts: bytes) -> bytes:
+    async def call(self, count: int, *parts: bytes) -> bytes | tuple[bytes, ...]:
+        """`count`: of parts that are asked for as the answer."""
+        return answer_parts(await self.answer(joined(parts)), count)
+
+    async def answer(self, content: bytes) -> bytes:
         try:
-            call = decode_call(joined(parts))
-            return encode(Done(await self._answer(call)))
+            return encode(Done(await self._answer(decode_call(content))))
         except (RookeryError, msgspec.ValidationError, TypeError, ValueError) as error:
             return encode(failed(error))
 

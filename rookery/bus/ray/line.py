@@ -12,7 +12,7 @@ from typing import Any
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayError, TaskCancelledError
 
-from rookery.bus.ray.calls import parted
+from rookery.bus.ray.calls import joined, parted
 from rookery.errors import BusError
 
 ANSWER_S = 15.0  # a host that does not answer for so long is frozen, cut off or gone
@@ -42,11 +42,11 @@ class HostLine:
             return None
         return f"the host of the bus has been away for {away_s:.0f} s: {self._why}"
 
-    def ask(self, content: bytes) -> bytes:
+    def ask(self, content: bytes, parts: int = 1) -> bytes:
         deadline = time.monotonic() + self._patience_s
         while True:
             try:
-                found = self._sent(content)
+                found = self._sent(content, parts)
             except (RayError, ValueError) as error:  # the latter: nobody has the name
                 self._handle = None
                 self._away_since = self._away_since or time.monotonic()
@@ -61,14 +61,15 @@ class HostLine:
             self._away_since = None
             return found
 
-    def _sent(self, content: bytes) -> bytes:
+    def _sent(self, content: bytes, parts: int) -> bytes:
         if not ray.is_initialized():  # or Ray would start a cluster of its own for the asking
             raise BusError(f"{self.name} is on a Ray cluster, which this process has left")
         if self._handle is None:
             self._handle = ray.get_actor(self._actor, self._namespace)
-        asked = getattr(self._handle, self._method).remote(*parted(content))
-        found: bytes = ray.get(asked, timeout=ANSWER_S)
-        return found
+        method = getattr(self._handle, self._method).options(num_returns=parts)
+        asked = method.remote(parts, *parted(content))
+        found: bytes | list[bytes] = ray.get(asked, timeout=ANSWER_S)
+        return found if isinstance(found, bytes) else joined(found)
 
 
 def _reason(error: Exception) -> str:

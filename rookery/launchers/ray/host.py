@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from rookery.bus.ray.calls import joined
+from rookery.bus.ray.calls import answer_parts, joined
 from rookery.bus.ray.host import BusHost
 from rookery.checkpoints.hosted import answer
 from rookery.checkpoints.store import FileStore
@@ -35,12 +35,17 @@ class RunHost:
     async def alive(self) -> bytes:
         return await self._bus.alive()
 
-    async def call(self, *parts: bytes) -> bytes:
-        return await self._bus.call(*parts)
+    async def call(self, count: int, *parts: bytes) -> bytes | tuple[bytes, ...]:
+        return await self._bus.call(count, *parts)
 
-    async def store(self, *parts: bytes) -> bytes:
-        """In a thread: a checkpoint is large, and written through to the disk."""
-        return await asyncio.to_thread(answer, self._stores, joined(parts))
+    async def store(self, count: int, *parts: bytes) -> bytes | tuple[bytes, ...]:
+        return answer_parts(await self.answer("store", joined(parts)), count)
+
+    async def answer(self, method: str, content: bytes) -> bytes:
+        if method == "call":
+            return await self._bus.answer(content)
+        # in a thread: a checkpoint is large, and written through to the disk
+        return await asyncio.to_thread(answer, self._stores, content)
 
     def close(self) -> None:
         self._bus.close()
@@ -68,11 +73,11 @@ class Switchboard:
     async def alive(self) -> bytes:
         return b""
 
-    async def call(self, *parts: bytes) -> bytes:
-        return await self._ring("call", joined(parts))
+    async def call(self, count: int, *parts: bytes) -> bytes | tuple[bytes, ...]:
+        return answer_parts(await self._ring("call", joined(parts)), count)
 
-    async def store(self, *parts: bytes) -> bytes:
-        return await self._ring("store", joined(parts))
+    async def store(self, count: int, *parts: bytes) -> bytes | tuple[bytes, ...]:
+        return answer_parts(await self._ring("store", joined(parts)), count)
 
     async def take(self) -> bytes:
         """The driver's: calls that wait, as soon as there is one."""

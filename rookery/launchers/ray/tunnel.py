@@ -63,8 +63,8 @@ class Tunnel:
                 tasks.create_task(self._answer(call))
 
     async def _answer(self, call: Ringing) -> None:
-        ask = self._host.store if call.method == "store" else self._host.call
-        await self._given.put(Ringing(call.number, call.method, await ask(call.content)))
+        answer = await self._host.answer(call.method, call.content)
+        await self._given.put(Ringing(call.number, call.method, answer))
 
     async def _give(self) -> None:
         while True:

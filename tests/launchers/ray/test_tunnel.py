@@ -16,7 +16,7 @@ import pytest
 from ray.exceptions import ActorAlreadyExistsError, ActorDiedError
 
 from rookery.bus import EARLIEST, LATEST, Outgoing
-from rookery.bus.ray.calls import Call, encode
+from rookery.bus.ray.calls import Call, encode, joined
 from rookery.bus.ray.client import HostedBus
 from rookery.bus.sqlite import SqliteBus
 from rookery.checkpoints.hosted import HostedStore
@@ -49,7 +49,7 @@ class Handle:
             if not called.done():
                 called.set_exception(error)
 
-    def call_in_cluster(self, name: str, *arguments: bytes) -> Future[bytes]:
+    def call_in_cluster(self, name: str, *arguments: Any) -> Future[bytes]:
         called: Coroutine[Any, Any, bytes] = getattr(self._board, name)(*arguments)
         return asyncio.run_coroutine_threadsafe(called, self._loop)
 
@@ -90,8 +90,9 @@ class Line:
     def __init__(self, board: Handle, method: str = "call") -> None:
         self.board, self._method = board, method
 
-    def ask(self, content: bytes) -> bytes:
-        return self.board.call_in_cluster(self._method, content).result(WAIT_S)
+    def ask(self, content: bytes, parts: int = 1) -> bytes:
+        found: Any = self.board.call_in_cluster(self._method, parts, content).result(WAIT_S)
+        return found if parts == 1 else joined(found)
 
 
 class Served:
@@ -197,10 +198,10 @@ def test_callers_at_the_next_switchboard_are_answered(
 def test_an_answer_to_a_caller_of_the_switchboard_before_goes_to_nobody(
     cluster: asyncio.AbstractEventLoop,
 ) -> None:
-    async def ring_each() -> list[bytes]:
+    async def ring_each() -> list[Any]:
         boards = Switchboard(), Switchboard()
         calls = [
-            asyncio.create_task(board.call(content))
+            asyncio.create_task(board.call(1, content))
             for board, content in zip(boards, (b"first", b"second"), strict=True)
         ]
         first, second = [await board.take() for board in boards]
@@ -214,7 +215,7 @@ def test_an_answer_to_a_caller_of_the_switchboard_before_goes_to_nobody(
 
 
 def test_a_tunnel_that_is_closed_ends_though_callers_wait(served: Served, board: Handle) -> None:
-    reader = board.call_in_cluster("call", encode(Call("poll", [TOPIC, 0, 10 * WAIT_S, 1])))
+    reader = board.call_in_cluster("call", 1, encode(Call("poll", [TOPIC, 0, 10 * WAIT_S, 1])))
     HostedBus(Line(board)).publish([Outgoing("other", b"")])  # which comes after it
     served.tunnel.close()
     served.ended.result(WAIT_S)
