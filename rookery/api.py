@@ -20,6 +20,7 @@ from rookery.algorithms.networks import Network
 from rookery.checkpoints.policies import load_policy
 from rookery.config.code import refuse_while_imported
 from rookery.config.models import RunConfig
+from rookery.config.parent import parent_named
 from rookery.config.reading import build
 from rookery.control.home import Home
 from rookery.errors import InputError, RookeryError
@@ -48,6 +49,8 @@ def train(
     name: str = "",
     tags: Sequence[str] = (),
     notes: str = "",
+    group: str = "",
+    parent: str = "",
     home: str | Path | None = None,
     quiet: bool = False,
 ) -> Run:
@@ -55,8 +58,9 @@ def train(
 
     `seats` maps seats or patterns to players; `seat_map` is a function `(seat, episode) -> player`
     instead, or its "module:function". `env` is passed to the environment; `config` is a nested
-    mapping of any other config keys, as in YAML. `name`, `tags` and `notes` are for people, to find
-    it by. Raises RookeryError if the run fails; Ctrl-C stops it after a checkpoint.
+    mapping of any other config keys, as in YAML. `name`, `tags`, `notes` and `group` are for
+    people, to find it by. `parent`, RUN or RUN@VERSION, is a run to begin with. Raises RookeryError
+    if the run fails; Ctrl-C stops it after a checkpoint.
     """
     from rookery.control.create import create_run, labels_of
 
@@ -69,6 +73,7 @@ def train(
         "launcher": launcher,
         "seats": seats,
         "seat_map": seat_map if isinstance(seat_map, str) else None,
+        "parent": parent_named(parent) if parent else {},
     }
     asked = _given({**flags, "environment": {"id": environment, "kwargs": env}})
     place = _place(home)
@@ -81,7 +86,7 @@ def train(
         )
     standby = Standby(built.learner.threads) if built.launcher == "local" else None
     try:
-        run = create_run(place, built, function, labels_of(name, tags, notes))
+        run = create_run(place, built, function, labels_of(name, tags, notes, group))
         return _carry(place, run, quiet, standby, function)
     finally:
         if standby is not None:

@@ -12,7 +12,7 @@ from rookery.algorithms import algorithm_of
 from rookery.algorithms.batch import Batch, blank, has_trained_rows, stack
 from rookery.algorithms.networks import Params, Stats
 from rookery.algorithms.optimizer import Moments, init_moments
-from rookery.algorithms.policies import PolicySetup
+from rookery.algorithms.policies import ORDER, PolicySetup
 from rookery.algorithms.train_state import (
     EncoderState,
     GroupState,
@@ -139,6 +139,8 @@ class Group:
     def restore(self, arrays: Arrays) -> None:
         for name, leaf in self._state_arrays().items():
             saved = arrays.get(name)
+            if saved is None and name.endswith(ORDER):
+                continue  # a fork with other batches: it has drawn an order of its own
             if saved is None or saved.shape != leaf.shape or saved.dtype != leaf.dtype:
                 raise DamagedCheckpoint(
                     f"array {name!r} of the checkpoint does not fit this network: was the config "
@@ -151,7 +153,9 @@ class Group:
             stats = _named(arrays, f"{member.name}/stats", state.stats)
             extra = _named(arrays, f"{member.name}/extra", state.extra)
             policies.append(TrainState(params, moments, stats, extra))
-            self._orders[member.name] = np.array(arrays[f"{member.name}/learner.order"])
+            order = arrays.get(f"{member.name}/{ORDER}")
+            if order is not None:
+                self._orders[member.name] = np.array(order)
             rng = json.loads(arrays[f"{member.name}/learner.rng"].tobytes())
             self._rngs[member.name].bit_generator.state = rng
         encoder = self.state.encoder
@@ -176,7 +180,7 @@ class Group:
             arrays |= _prefixed(f"{member.name}/optimizer", state.optimizer._asdict())
             arrays |= _prefixed(f"{member.name}/stats", state.stats)
             arrays |= _prefixed(f"{member.name}/extra", state.extra)
-            arrays[f"{member.name}/learner.order"] = orders[member.name]
+            arrays[f"{member.name}/{ORDER}"] = orders[member.name]
         if whole.encoder is not None:
             moments = whole.encoder.optimizer._asdict()
             arrays |= _prefixed(f"encoder:{self._encoder}/optimizer", moments)

@@ -16,6 +16,7 @@ from rookery.algorithms.networks import Network, Params, Stats, initial_arrays
 from rookery.config.algorithm import AlgorithmConfig
 from rookery.errors import ConfigError
 
+ORDER = "learner.order"  # in a checkpoint: which rows of the next batch make which minibatch
 _FIRST_POLICY = "main"  # draws from the run's own streams, as the only policy of a run does
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from rookery import output
 from rookery.cli.exits import OK
+from rookery.cli.options import client_of
 from rookery.words import bare
 
 FLAGS = {  # option -> the key that it sets
@@ -23,9 +24,19 @@ FLAGS = {  # option -> the key that it sets
 
 
 def config_from(arguments: argparse.Namespace) -> Any:
-    from rookery.config.reading import assignment, build, load_yaml, seats_from, self_play
+    from rookery.config.parent import parent_named, with_parent
+    from rookery.config.reading import (
+        assignment,
+        build,
+        load_yaml,
+        merged_layers,
+        seats_from,
+        self_play,
+    )
 
     layers: list[dict[str, Any]] = []
+    if arguments.parent:
+        layers.append({"parent": parent_named(arguments.parent)})
     if arguments.config:
         layers.append(load_yaml(arguments.config))
     if arguments.environment:
@@ -45,7 +56,8 @@ def config_from(arguments: argparse.Namespace) -> Any:
     options = environment_options(arguments)
     if options:
         layers.append({"environment": {"kwargs": options}})
-    return build(*layers)
+    asked = merged_layers(*layers)
+    return build(with_parent(asked, lambda name: client_of(arguments).run(name).config()))
 
 
 def _bus_kind(asked: str | None) -> str | None:

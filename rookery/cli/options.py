@@ -55,8 +55,15 @@ def add_change(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="only say what it would do")
 
 
-def add_config(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("environment", metavar="ENVIRONMENT", nargs="?")
+def add_config(parser: argparse.ArgumentParser, is_fork: bool = False) -> None:
+    """`is_fork`: of a run that is named instead of an environment."""
+    if is_fork:
+        parser.set_defaults(environment=None)
+        parser.add_argument("parent", metavar="RUN[@VERSION]")
+    else:
+        parser.add_argument("environment", metavar="ENVIRONMENT", nargs="?")
+        text = "begin with its weights, optimiser, statistics and counters"
+        parser.add_argument("--from", dest="parent", metavar="RUN[@VERSION]", help=text)
     parser.add_argument("--config", metavar="FILE", help="YAML with the keys of `config show`")
     default, *others = ALGORITHMS
     known = ", ".join((f"{default} (default)", *others))
@@ -123,6 +130,7 @@ def add_labels(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", dest="title", metavar="TEXT", help="for people, to find it by")
     parser.add_argument("--tag", action="append", metavar="TAG", help="repeatable, to find it by")
     parser.add_argument("--notes", metavar="TEXT", help="whatever is worth keeping")
+    parser.add_argument("--group", metavar="NAME", help="runs that belong together have one")
 
 
 def labels_from(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -133,7 +141,14 @@ def labels_from(arguments: argparse.Namespace) -> dict[str, Any]:
     for tag in tags or ():
         if not re.match(TAG_PATTERN, tag):
             raise InputError(f"--tag {tag!r}: a tag is one word, without spaces or commas")
-    asked = {"name": arguments.title, "tags": tags, "notes": arguments.notes}
+    if arguments.group and not re.match(TAG_PATTERN, arguments.group):
+        raise InputError(f"--group {arguments.group!r}: a group is one word, without commas")
+    asked = {
+        "name": arguments.title,
+        "tags": tags,
+        "notes": arguments.notes,
+        "group": arguments.group,
+    }
     return {key: label for key, label in asked.items() if label is not None}
 
 

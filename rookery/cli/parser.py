@@ -123,6 +123,10 @@ def _training(commands: Commands) -> None:
     new = commands.verb("train", train.train, text, server=True)
     add_config(new)
     add_labels(new)
+    text = "a new run that begins where another one was, with changes"
+    fork = commands.verb("fork", train.train, text, server=True)
+    add_config(fork, is_fork=True)
+    add_labels(fork)
     text = "go on with a run from its newest checkpoint"
     resume = commands.verb("resume", train.resume, text, server=True, run=True)
     add_bounds(resume)

@@ -78,7 +78,7 @@ def print_runs(
         first = "no runs yet: rookery train CartPole-v1 --until-return 475"
         print(first if is_all else "no run fits: rookery runs list shows all")
         return OK
-    labels = [key for key in ("name", "tags") if any(row[key] for row in rows)]
+    labels = [key for key in ("name", "tags", "group", "parent") if any(row[key] for row in rows)]
     heads = ("RUN", *labels, "ENVIRONMENT", "ALGORITHM", "STATUS", "STEPS", "RETURN", "CREATED")
     print_table(
         [[head.upper() for head in heads] + list(columns)]
@@ -130,7 +130,7 @@ def show_text(found: dict[str, Any]) -> str:
         + ("" if balance_["exact"] else "   DOES NOT ADD UP"),
         f"  weights    {found['weights_version'] or '-'}",
     ]
-    for key in ("name", "tags", "notes"):
+    for key in ("name", "tags", "notes", "group", "parent"):
         if text := found.get(key):
             lines.append(f"  {key:10} {', '.join(text) if key == 'tags' else text}")
     if found.get("device"):

@@ -52,6 +52,7 @@ class BaseClient(ABC, Generic[R]):
         name: str = ...,
         tags: Collection[str] = ...,
         notes: str = ...,
+        group: str = ...,
     ) -> R: ...
     @overload
     def submit(
@@ -65,6 +66,7 @@ class BaseClient(ABC, Generic[R]):
         name: str = ...,
         tags: Collection[str] = ...,
         notes: str = ...,
+        group: str = ...,
     ) -> Answer: ...
     def submit(
         self,
@@ -76,16 +78,18 @@ class BaseClient(ABC, Generic[R]):
         name: str = "",
         tags: Collection[str] = (),
         notes: str = "",
+        group: str = "",
     ) -> R | Answer:
         """Create a run, and start it; `config`: keys as in YAML, or the path of a YAML file.
 
-        `name`, `tags` and `notes` are for people, to find it by. The same `idempotency_key` again
-        is the same run.
+        `name`, `tags`, `notes` and `group` are for people, to find it by. One that names a `parent`
+        and no environment is that run's config, with changes. The same `idempotency_key` again is
+        the same run.
         """
         from rookery.control.create import labels_of
 
         refuse_while_imported("submit")
-        how = {"start": start, "reason": reason, **labels_of(name, tags, notes)}
+        how = {"start": start, "reason": reason, **labels_of(name, tags, notes, group)}
         answer = self._create(_plain(config), how, dry_run, idempotency_key)
         return answer if dry_run else self._made(answer)
 

@@ -17,11 +17,13 @@ from rookery.client.local_stream import LocalFollowing
 from rookery.client.run import ClientRun
 from rookery.client.stream import EventStream
 from rookery.client.subscription import Event, StreamSubscription
+from rookery.config.parent import with_parent
 from rookery.config.reading import build, placed
 from rookery.control.actions import ACTION
 from rookery.control.create import author, checked_here, local_service, send_new
 from rookery.control.files import make_room
 from rookery.control.home import Home
+from rookery.control.labels import Labels
 from rookery.control.local_log import LocalLog, is_carried, run_here
 from rookery.control.log_pages import audit_page, event_page
 from rookery.control.models import (
@@ -76,9 +78,10 @@ class LocalClient(BaseClient["LocalRun"]):
         from rookery.worker.xla import prepare_xla
 
         prepare_xla(1)  # looking at a JAX-native environment imports JAX
-        labels = {label: how.pop(label) for label in ("name", "tags", "notes")}
+        labels = {label: how.pop(label) for label in Labels.model_fields}
         asked = {**how, "labels": labels, "dry_run": dry_run, "id": key or new_id()}
-        built = build(placed(config, self.home.server_launcher()))
+        whole = with_parent(config, lambda name: self.run(name).config())
+        built = build(placed(whole, self.home.server_launcher()))
         return _not_rejected(send_new(self.home, built, checked_here(self.home), **asked))
 
     def _made(self, answer: Answer) -> LocalRun:

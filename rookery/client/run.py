@@ -187,11 +187,13 @@ class ClientRun(ABC):
         name: str | None = None,
         tags: Collection[str] | None = None,
         notes: str | None = None,
+        group: str | None = None,
         reason: str = "",
         dry_run: bool = False,
     ) -> Answer:
-        """Give it a name, tags or notes; what is left out stays as it is."""
-        asked = {"name": name, "tags": None if tags is None else list(tags), "notes": notes}
+        """Give it a name, tags, notes or a group; what is left out stays as it is."""
+        words = None if tags is None else list(tags)
+        asked = {"name": name, "tags": words, "notes": notes, "group": group}
         return self.act("label", given(asked), reason, dry_run)
 
     def delete(self, confirm: str, reason: str = "", dry_run: bool = False) -> Answer:

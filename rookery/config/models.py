@@ -303,6 +303,20 @@ class LeagueConfig(Part):
 MAIN = "main"  # the policy of a run that names none
 
 
+class ParentConfig(Part):
+    """Another run, whose weights, optimiser, statistics and counters this one begins with."""
+
+    run: str = Field(default="", description="whose; empty: nobody's, it begins anew")
+    version: int | None = Field(
+        default=None, ge=0, description="update of one of its checkpoints; null: the newest"
+    )
+
+    @field_validator("run")
+    @classmethod
+    def _is_a_run(cls, run: str) -> str:
+        return _run_name("parent.run", run)
+
+
 class ReplayConfig(Part):
     """Experience that another run has recorded, instead of an environment that is played."""
 
@@ -312,9 +326,13 @@ class ReplayConfig(Part):
     @field_validator("run")
     @classmethod
     def _is_a_run(cls, run: str) -> str:
-        if run and not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", run):
-            raise ValueError(f"replay.run {run[:100]!r} is no run's name: see `rookery runs list`")
-        return run
+        return _run_name("replay.run", run)
+
+
+def _run_name(key: str, run: str) -> str:
+    if run and not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", run):
+        raise ValueError(f"{key} {run[:100]!r} is no run's name: see `rookery runs list`")
+    return run
 
 
 def _is_launcher(name: str) -> str:
@@ -354,6 +372,7 @@ class RunConfig(Part):
     launcher: LauncherName = "local"
     placement: PlacementConfig = PlacementConfig()
     restarts: RestartConfig = RestartConfig()
+    parent: ParentConfig = ParentConfig()
     replay: ReplayConfig = ReplayConfig()
     seed: int = Field(default=0, ge=0, lt=2**32)
 
@@ -404,6 +423,8 @@ class RunConfig(Part):
                     f"bus.kind={self.bus.kind} is out of reach for workers on other nodes: with "
                     "launcher=ray use bus.kind=ray or kafka"
                 )
+        if self.parent.run and self.replay.run:
+            raise ValueError("a run has a parent or replays another, not both: leave out one")
         endless = self.stop.steps is None and self.stop.minutes is None
         if self.algorithm.schedule == "linear" and endless:
             raise ValueError("algorithm.schedule=linear needs stop.steps or stop.minutes")

@@ -34,9 +34,7 @@ DEFAULT_STEPS = 1_000_000  # where a person names neither a target nor a limit
 
 def build(*layers: Layer) -> RunConfig:
     """Merge the layers, later ones over earlier ones, over the environment's tuned defaults."""
-    asked: dict[str, Any] = {}
-    for layer in layers:
-        _merge(asked, layer)
+    asked = merged_layers(*layers)
     environment = asked.get("environment")
     if not isinstance(environment, dict) or not environment.get("id"):
         raise ConfigError(
@@ -174,6 +172,14 @@ def _fit_minibatches(merged: dict[str, Any], asked: dict[str, Any], ours: Any) -
         for name, value in fitting.items()
         if name not in asked and value != getattr(config, name)
     }
+
+
+def merged_layers(*layers: Layer) -> dict[str, Any]:
+    """Later ones over earlier ones."""
+    found: dict[str, Any] = {}
+    for layer in layers:
+        _merge(found, layer)
+    return found
 
 
 def _merge(into: dict[str, Any], layer: Layer) -> None:

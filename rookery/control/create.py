@@ -27,11 +27,11 @@ def author() -> str:
         return f"uid {os.getuid()}"
 
 
-def labels_of(name: str, tags: Collection[str], notes: str) -> dict[str, Any]:
+def labels_of(name: str, tags: Collection[str], notes: str, group: str) -> dict[str, Any]:
     """As CreateRun has them."""
     if isinstance(tags, str):
         raise InputError(f"tags is a list of words: write tags=[{tags!r}]")
-    return {"name": name, "tags": list(tags), "notes": notes}
+    return {"name": name, "tags": list(tags), "notes": notes, "group": group}
 
 
 def local_service(home: Home, log: LocalLog, check: Check | None = None) -> Service:

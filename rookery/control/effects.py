@@ -71,9 +71,10 @@ def effect(
             return creates(config, start=False)
 
 
-def creates(config: RunConfig, start: bool) -> str:
-    """Of a run that does not exist yet."""
+def creates(config: RunConfig, start: bool, forked: str = "") -> str:
+    """Of a run that does not exist yet; `forked`: what it begins with."""
     what = f"a run of {config.environment.id} with {config.algorithm.kind}"
+    what += f", forked from {forked}," if forked else ""
     if not start:
         return f"creates {what}; it waits to be started"
     return f"creates {what} and starts it: 1 learner, {_count(config.actors.count, 'actor')}"
@@ -102,6 +103,7 @@ def _labels(label: LabelRun) -> str:
         "name": None if label.name is None else repr(label.name),
         "tags": None if label.tags is None else ", ".join(label.tags) or "none",
         "notes": None if label.notes is None else _count(len(label.notes), "letter"),
+        "group": None if label.group is None else label.group or "none",
     }
     said = [f"{key}: {text}" for key, text in given.items() if text is not None]
     return "; ".join(said) or "nothing is named: nothing changes"

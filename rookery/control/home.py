@@ -287,14 +287,17 @@ class Home:
         return self.files(self.find(name))
 
     def files_of(self, state: RunState) -> RunFiles:
+        return self.files_for(state.id, self.config(state), self.spec(state))
+
+    def files_for(self, run: str, config: RunConfig, spec: EnvironmentSpec) -> RunFiles:
+        """The same of a run that may not be in the log yet."""
         from rookery.checkpoints.policies import RunFiles  # imports numpy: few verbs need it
 
-        config, uri = self.config(state), self.config(state).checkpoint.uri
-        directory = self.run_dir(state.id)
+        uri, directory = config.checkpoint.uri, self.run_dir(run)
         return RunFiles(
-            state.id,
+            run,
             config,
-            self.spec(state),
+            spec,
             uri or f"file:{directory / 'checkpoints'}",
             f"{uri}-snapshots" if uri else f"file:{directory / 'snapshots'}",
         )

@@ -43,8 +43,8 @@ class KnownRun:
     def text(self) -> str:
         """What words are looked for in."""
         row = self.row
-        words = (row.run, row.name, row.environment, row.algorithm, row.status, *row.tags)
-        return " ".join((*words, self.state.notes)).lower()
+        words = (row.run, row.name, row.group, row.environment, row.algorithm, row.status)
+        return " ".join((*words, *row.tags, self.state.notes)).lower()
 
     def value(self, key: str) -> Any:
         """Of a column, or of the config."""

@@ -1,4 +1,4 @@
-"""What people call a run, as whoever creates one says it: a name, tags, notes."""
+"""What people call a run, as whoever creates one says it: a name, tags, notes, a group."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from rookery.control.actions import Parameters
-from rookery.messages.commands import MOST_NAME, MOST_NOTES, MOST_TAG, MOST_TAGS, TAG_PATTERN
+from rookery.messages.commands import (
+    GROUP_PATTERN,
+    MOST_NAME,
+    MOST_NOTES,
+    MOST_TAG,
+    MOST_TAGS,
+    TAG_PATTERN,
+)
 
 Tag = Annotated[str, Field(max_length=MOST_TAG, pattern=TAG_PATTERN)]
 
@@ -22,7 +29,13 @@ class Labels(Parameters):
         default=[], max_length=MOST_TAGS, description="to find it by: words without spaces"
     )
     notes: str = Field(default="", max_length=MOST_NOTES, description="whatever is worth keeping")
+    group: str = Field(
+        default="",
+        max_length=MOST_TAG,
+        pattern=GROUP_PATTERN,
+        description="runs that belong together, like seeds of one config: a word without spaces",
+    )
 
     def labels(self) -> dict[str, Any]:
         """Those alone."""
-        return {"name": self.name, "tags": self.tags, "notes": self.notes}
+        return {label: getattr(self, label) for label in Labels.model_fields}

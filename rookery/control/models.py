@@ -69,6 +69,8 @@ class RunRow(View):
     )
     name: str = Field(default="", json_schema_extra=UNTRUSTED)
     tags: list[str] = Field(default=[], json_schema_extra=UNTRUSTED)
+    group: str = Field(default="", json_schema_extra=UNTRUSTED)
+    parent: str = Field(default="", description="what it was forked from, RUN@VERSION")
 
 
 class RunDetail(RunRow):
@@ -124,8 +126,10 @@ class ListedRun(RunRow):
         description="the keys that `columns` names, as they are now; null: it has none",
         json_schema_extra=UNTRUSTED,
     )
-    group: str = Field(
-        default="", description="where `group` puts it, else empty", json_schema_extra=UNTRUSTED
+    under: str = Field(
+        default="",
+        description="the value of `group` that it stands under, else empty",
+        json_schema_extra=UNTRUSTED,
     )
 
 

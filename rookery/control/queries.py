@@ -164,7 +164,15 @@ def make_row(
         owner_frozen=owner_frozen,
         name=state.name,
         tags=state.tags,
+        group=state.group,
+        parent=parent_of(config),
     )
+
+
+def parent_of(config: Mapping[str, Any]) -> str:
+    """What a run was forked from, RUN@VERSION; empty: from nobody."""
+    parent = _part(config, "parent")
+    return f"{parent.get('run')}@{parent.get('version')}" if parent.get("run") else ""
 
 
 def _is_untold(state: RunState) -> bool:

@@ -96,7 +96,7 @@ class Placed(NamedTuple):
     """A run where the query puts it; with several tags it may stand in several groups."""
 
     run: KnownRun
-    group: str
+    under: str
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def find_runs(query: RunQuery, runs: Iterable[KnownRun]) -> Found:
     pairs = [(value, run) for run in ordered for value in _groups(run, query.group)]
     pairs.sort(key=lambda pair: _by_value(pair[0]))  # which keeps their order
     placed = [Placed(run, shown(value)) for value, run in pairs]
-    counts = Counter(place.group for place in placed)
+    counts = Counter(place.under for place in placed)
     groups = [RunGroup.model_construct(group=name, runs=n) for name, n in counts.items()]
     return Found(placed, len(fit), groups)
 
@@ -133,7 +133,7 @@ def listed(placed: Placed, query: RunQuery) -> ListedRun:
     """Built without validation, as rows are."""
     run = placed.run
     config = {key: run.config_value(key) for key in query.wanted}
-    return ListedRun.model_construct(**run.row.__dict__, config=config, group=placed.group)
+    return ListedRun.model_construct(**run.row.__dict__, config=config, under=placed.under)
 
 
 # --- which ---------------------------------------------------------------------------------------

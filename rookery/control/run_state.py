@@ -154,6 +154,7 @@ class RunState(msgspec.Struct, frozen=True):
     name: str = ""
     tags: list[str] = []
     notes: str = ""
+    group: str = ""
     offset: int = -1  # of its CreateRun in the log; -1: an older Rookery saved the state
     signed_events: bool = False  # events without a signature are nobody's; older runs have them
     writers: dict[str, int] = {}  # of events -> the last number of each
@@ -202,6 +203,7 @@ def apply(state: RunState | None, message: Command | Event) -> RunState | None:
             name=message.name,
             tags=message.tags,
             notes=message.notes,
+            group=message.group,
         )
     if isinstance(message, get_args(Command)):
         if message.id in state.answered or message.id in state.commands:
@@ -339,7 +341,7 @@ def _bounded(state: RunState, command: Command) -> RunState:
 
 
 def _labelled(state: RunState, label: LabelRun) -> RunState:
-    given = {"name": label.name, "tags": label.tags, "notes": label.notes}
+    given = {key: getattr(label, key) for key in ("name", "tags", "notes", "group")}
     return _replace(state, **{key: text for key, text in given.items() if text is not None})
 
 

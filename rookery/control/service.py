@@ -15,7 +15,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from rookery.config.models import RunConfig
@@ -39,6 +39,10 @@ from rookery.messages import (
     SetSeatMap,
     StartRun,
 )
+from rookery.spaces import spec_from_json
+
+if TYPE_CHECKING:
+    from rookery.control.fork import Fork
 
 ANSWER_S = 5.0  # that an owner has for its answer
 SEEN_S = 5.0  # until a new run is seen in the log
@@ -114,9 +118,12 @@ class Service:
                 self._judge.check_config(config, origin)
                 if config.replay.run:
                     self._check_run("replay.run", config.replay.run)
-                line = creates(config, start)
                 content: dict[str, Any] = {"config": config.model_dump(mode="json")}
                 content["spec"] = await self._check(content)
+                fork = await asyncio.to_thread(self._fork, config, content["spec"])
+                if fork is not None:
+                    content["config"]["parent"] = {"run": fork.run, "version": fork.version}
+                line = creates(config, start, fork.summary if fork is not None else "")
                 run = "" if dry_run else run or self._new_run(config, id)
                 who: dict[str, Any] = {"author": author, "reason": reason, "origin": origin}
                 command = CreateRun(run=run, id=id, config=content, **who, **(labels or {}))
@@ -124,7 +131,12 @@ class Service:
                     check_size(command)
                     return _made(command, "would_accept", "", line)
                 begin = [StartRun(run=run, id=_derived(id), **who)] if start else []
+                if fork is not None:
+                    files = self._home.files_for(run, config, fork.spec)
+                    saved = await asyncio.to_thread(fork.begin, files)
                 await self._append(line, command, *begin)
+                if fork is not None:
+                    await asyncio.to_thread(self._home.record, saved)
                 await self._log.until(run, lambda: self._log.states.get(run), SEEN_S)
         return await self._answer(CreateRun(run=run, id=id, config={}), wait_s)
 
@@ -202,12 +214,23 @@ class Service:
         states = list(self._log.states.values())
         return next((state.id for state in states if state.created_by == id), None)
 
-    def _check_run(self, where: str, name: str) -> None:
-        """Whoever names a run, as experience or as a player, must name one that there is."""
+    def _fork(self, config: RunConfig, spec: Any) -> Fork | None:
+        """What the run begins with, if it has a parent."""
+        if not config.parent.run:
+            return None
+        from rookery.control.fork import open_fork  # imports numpy: few commands need it
+
+        parent = self._log.states[self._check_run("parent.run", config.parent.run)]
+        files = self._home.files_of(parent)
+        return open_fork(files, config.parent.version, config, spec_from_json(spec))
+
+    def _check_run(self, where: str, name: str) -> str:
+        """Whoever names a run, as experience or as a player, must name one that there is; its
+        id."""
         states = self._log.states.values()
         known = {state.id: state.name for state in states if state.desired != DELETED}
         try:
-            find_run(name, known)
+            return find_run(name, known)
         except UnknownName as error:
             raise ConfigError(f"{where}: {error}") from None
 

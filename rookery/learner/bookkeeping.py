@@ -273,7 +273,8 @@ class Bookkeeper:
         """What none of the checkpoints that are kept needs, and metrics of long ago."""
         oldest = next((manifest for manifest in kept if manifest is not None), None)
         if oldest is not None:
-            self._let_go(oldest.position)
+            begins = (0,) * len(self._bus.end(EXPERIENCES))  # a fork's first one has read nothing
+            self._let_go(oldest.position or begins)
         needed = snapshots_needed(kept)
         if self._league is not None and needed is not None:
             self._league.forget_all_but(needed)

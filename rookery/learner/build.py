@@ -68,7 +68,7 @@ def build_learner(
     else:
         manifest = checkpoint.manifest
         arrays |= {p: acting_arrays(nets[p], checkpoint.arrays, p) for p in config.learning}
-    generation = claim(context.bus, at_least)
+    generation = claim(context.bus, max(at_least, manifest.generation + 1))
     manifest.ancestry[generation] = manifest.number
     inbox = Inbox(
         context.bus,

@@ -32,6 +32,15 @@ Tags = Annotated[
     list[Tag], Meta(max_length=MOST_TAGS, description="to find it by: words without spaces")
 ]
 Notes = Annotated[str, Meta(max_length=MOST_NOTES, description="whatever is worth keeping")]
+GROUP_PATTERN = r"^[^\s,\x00-\x20\x7f-\xa0\ufeff]*$"  # a tag, or nothing
+Group = Annotated[
+    str,
+    Meta(
+        max_length=MOST_TAG,
+        pattern=GROUP_PATTERN,
+        description="runs that belong together, like seeds of one config: a word without spaces",
+    ),
+]
 
 
 class CreateRun(_Command, frozen=True, kw_only=True, tag="create_run"):
@@ -41,14 +50,16 @@ class CreateRun(_Command, frozen=True, kw_only=True, tag="create_run"):
     name: Name = ""
     tags: Tags = msgspec.field(default_factory=list)
     notes: Notes = ""
+    group: Group = ""
 
 
 class LabelRun(_Command, frozen=True, kw_only=True, tag="label_run"):
-    """Give a run a name, tags or notes; what is left out stays as it is."""
+    """Give a run a name, tags, notes or a group; what is left out stays as it is."""
 
     name: Name | None = None
     tags: Tags | None = None
     notes: Notes | None = None
+    group: Group | None = None
 
 
 class StartRun(_Command, frozen=True, kw_only=True, tag="start_run"):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from anyio import to_thread
 
+from rookery.config.parent import with_parent
 from rookery.config.reading import LOCAL, build, placed
 from rookery.control.details import config_now, make_detail
 from rookery.control.diagnosis import why
@@ -274,7 +275,8 @@ class ControlPlane:
         self._all()
         who: dict[str, Any] = {"author": author, "reason": reason, "id": id, "origin": origin}
         how: dict[str, Any] = {"start": start, "dry_run": dry_run, "labels": labels}
-        asked = placed(config, self.settings.launcher)
+        whole = with_parent(config, lambda name: self.config(self.find(name)))
+        asked = placed(whole, self.settings.launcher)
         built = await to_thread.run_sync(build, asked)  # a large one takes a second
         return await self._service.create(built, **who, **how)
 

@@ -1,0 +1,182 @@
+"""A fork is its parent's checkpoint in a run of its own: nothing is lost, doubled or shared."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rookery.checkpoints.store import open_store
+from rookery.config.parent import parent_named, with_parent
+from rookery.config.reading import build, self_play
+from rookery.control.balance import balance
+from rookery.control.create import create_run
+from rookery.control.details import config_now
+from rookery.control.home import Home
+from rookery.errors import ConfigError, InputError, RookeryError, UnknownName
+from rookery.learner.manifest import LearnerManifest
+from tests.launchers.test_resume_equals_uninterrupted import (
+    STOPPED,
+    assert_same,
+    play_turns,
+    training_state,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rookery.checkpoints.checkpoint import Checkpoint
+
+STEPS, TWICE = 640, 1280
+ACTORS = {"envs_per_actor": 4, "rollout_steps": 16}
+SMALL: dict[str, Any] = {
+    "environment": {"id": "CartPole-v1"},
+    "launcher": "inline",
+    "seed": 7,
+    "actors": ACTORS,
+    "algorithm": {"schedule": "linear", "minibatch_size": 32},
+    "checkpoint": {"every_updates": 4, "keep": 3},
+    "stop": {"steps": STEPS},
+}
+LEAGUE = {
+    **{"snapshot_every_steps": 200, "rating_every": 3},
+    **{"games_per_draw": 8, "rating_slots": 4},
+}
+
+
+def newest(home: Home, run: str) -> Checkpoint[LearnerManifest]:
+    from rookery.checkpoints.checkpoint import newest_checkpoint
+
+    found = newest_checkpoint(open_store(home.files(run).checkpoints), LearnerManifest)
+    assert found is not None
+    return found
+
+
+def trained(home: Home, config: Any) -> str:
+    """A run that has come to its end."""
+    run = create_run(home, config)
+    assert play_turns(home, run, 1, 10**9, STOPPED)
+    return run
+
+
+def forked(home: Home, parent: str, **changes: Any) -> Any:
+    """The config of a fork, as every door builds it."""
+    state = home.state(home.find(parent_named(parent)["run"]))
+    asked = {"parent": parent_named(parent), "stop": {"steps": TWICE}, **changes}
+    return build(with_parent(asked, lambda name: config_now(state, home.config(state))))
+
+
+@pytest.fixture(scope="module")
+def parent(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    path = tmp_path_factory.mktemp("home")
+    return path, trained(Home(path), build(SMALL))
+
+
+@pytest.fixture
+def home(parent: tuple[Path, str]) -> Home:
+    return Home(parent[0])
+
+
+@pytest.fixture
+def run(parent: tuple[Path, str]) -> str:
+    return parent[1]
+
+
+def test_a_fork_begins_with_all_that_its_parent_had(home: Home, run: str) -> None:
+    fork = create_run(home, forked(home, run))
+    ours, theirs = newest(home, fork), newest(home, run)
+    assert training_state(ours).keys() == training_state(theirs).keys()
+    assert all(a.tobytes() == theirs.arrays[n].tobytes() for n, a in ours.arrays.items())
+    assert ours.manifest.run == fork
+    state = home.state(fork)
+    trained_before = theirs.manifest.ledger.trained
+    assert trained_before >= STEPS
+    assert (state.env_steps, state.updates) == (trained_before, theirs.manifest.number)
+    assert home.config(state).parent.version == theirs.manifest.number
+
+
+def test_training_on_from_a_fork_equals_having_gone_on(tmp_path: Path) -> None:
+    """Which is what resuming equals, too (`tests/launchers/test_resume_equals_uninterrupted`)."""
+    home = Home(tmp_path)
+    steady = {**SMALL, "algorithm": {"schedule": "constant", "minibatch_size": 32}}
+    fork = trained(home, forked(home, trained(home, build(steady))))
+    whole = trained(home, build(steady, {"stop": {"steps": TWICE}}))
+    assert_same(newest(home, fork), newest(home, whole))
+
+
+def test_every_step_of_a_fork_is_accounted_for(home: Home, run: str) -> None:
+    fork = trained(home, forked(home, run, seed=3))
+    manifest = newest(home, fork).manifest
+    bus = home.read_run_bus(home.state(fork))
+    found = balance(bus, manifest.ledger.summary(manifest.pending_steps or 0, manifest.position))
+    assert found.exact
+    assert found.trained == manifest.ledger.trained >= TWICE
+    assert found.produced >= found.trained
+
+
+def test_a_fork_needs_nothing_of_its_parent(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    league = build(
+        {**SMALL, "environment": {"id": "pgx:tic_tac_toe"}, "league": LEAGUE, **self_play()}
+    )
+    run = trained(home, league)
+    fork = create_run(home, forked(home, run))
+    shutil.rmtree(home.run_dir(run))
+    assert play_turns(home, fork, 1, 10**9, STOPPED)
+    before, after = home.files(fork).snapshots, newest(home, fork).manifest
+    assert after.league is not None
+    numbers = [each.number for each in after.league.league.snapshots]
+    assert min(numbers) == 0 and max(numbers) > STEPS // 64
+    assert {each.file for each in after.league.league.snapshots} <= set(open_store(before).names())
+
+
+def test_a_fork_may_have_other_batches(home: Home, run: str) -> None:
+    changes = {"actors": {"envs_per_actor": 8}, "algorithm": {"minibatch_size": 64}}
+    fork = trained(home, forked(home, run, **changes))
+    assert newest(home, fork).manifest.ledger.trained >= TWICE
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"network": {"hidden": [64, 32]}}, "layer main/params/p"),
+        ({"network": {"hidden": [64, 64, 64]}}, "layer main/params/p"),
+        ({"environment": {"id": "Acrobot-v1"}}, "layer main/params/p"),
+        ({"stop": {"steps": STEPS}}, "stop.steps=640 counts them"),
+        ({"parent": {"run": "nobody"}}, "parent.run"),
+        ({"parent": {"run": "last", "version": 3}}, "last@3"),
+        ({"policies": {"other": {}}}, "no policy 'other' that learned"),
+        ({"replay": {"run": "other"}}, "not both"),
+    ],
+)
+def test_what_does_not_fit_is_said_in_one_line(
+    tmp_path: Path, home: Home, run: str, changes: dict[str, Any], words: str
+) -> None:
+    before = set(home.states())
+    asked = {"parent": {"run": run}, "stop": {"steps": TWICE}, **changes}
+    if asked["parent"]["run"] == "last":
+        asked["parent"]["run"] = run
+        words = words.replace("last", run)
+    state = home.state(run)
+    with pytest.raises(RookeryError) as caught:
+        create_run(
+            home, build(with_parent(asked, lambda name: config_now(state, home.config(state))))
+        )
+    assert isinstance(caught.value, InputError | ConfigError | UnknownName)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert set(home.states()) == before
+
+
+def test_an_older_checkpoint_can_be_forked(home: Home, run: str) -> None:
+    kept = [int(name[-10:]) for name in open_store(home.files(run).checkpoints).names()]
+    fork = create_run(home, forked(home, f"{run}@{kept[0]}"))
+    assert newest(home, fork).manifest.number == kept[0]
+    assert home.config(home.state(fork)).parent.version == kept[0]
+
+
+@pytest.mark.parametrize("text", ["run@", "run@x", "run@-1"])
+def test_a_version_is_a_number(text: str) -> None:
+    with pytest.raises(InputError, match="RUN@VERSION"):
+        parent_named(text)
