@@ -69,8 +69,10 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         raise SystemExit(exits.OK)
     if unknown:
         raise unknown_option(arguments, unknown[0], argv)
-    if environment and arguments.name not in ("train", "submit", "match", "config"):
-        raise InputError(f"{environment[0]} goes with train, match, submit and config show only")
+    if environment and arguments.name not in ("train", "fork", "submit", "match", "config"):
+        raise InputError(
+            f"{environment[0]} goes with train, fork, match, submit and config show only"
+        )
     arguments.env_options = environment
     _note_server(arguments)
     _note_bus(getattr(arguments, "bus", None), getattr(arguments, "bus_config", None))

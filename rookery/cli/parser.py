@@ -123,10 +123,12 @@ def _training(commands: Commands) -> None:
     new = commands.verb("train", train.train, text, server=True)
     add_config(new)
     add_labels(new)
+    _add_seeds(new)
     text = "a new run that begins where another one was, with changes"
     fork = commands.verb("fork", train.train, text, server=True)
     add_config(fork, is_fork=True)
     add_labels(fork)
+    _add_seeds(fork)
     text = "go on with a run from its newest checkpoint"
     resume = commands.verb("resume", train.resume, text, server=True, run=True)
     add_bounds(resume)
@@ -138,6 +140,11 @@ def _training(commands: Commands) -> None:
     replay.add_argument("--from-offset", default="", metavar="N[,N]", help="in `experiences`")
     replay.add_argument("--passes", type=positive, default=1, metavar="N", help="over the log")
     replay.add_argument("--seed", type=integer, metavar="N")
+
+
+def _add_seeds(parser: argparse.ArgumentParser) -> None:
+    text = "so many runs that differ in their seed, as one group with one aggregate"
+    parser.add_argument("--seeds", type=positive, metavar="N", help=text)
 
 
 def _steering(commands: Commands) -> None:
@@ -274,8 +281,10 @@ def _working(commands: Commands) -> None:
     for name, help_text in (
         ("actor", "join a run as one more actor, in the foreground"),
         ("learner", "take over as the learner of a run, in the foreground"),
+        ("inline", "both in turns, for the owner of an inline run"),
     ):
-        worker = commands.verb(name, processes.worker, help_text, run=True)
+        listed = name != "inline"
+        worker = commands.verb(name, processes.worker, help_text, run=True, listed=listed)
         worker.add_argument("--index", type=int, default=0, help=argparse.SUPPRESS)
         worker.add_argument("--incarnation", type=int, help=argparse.SUPPRESS)  # by a launcher
     text = "a learner that waits for its run"

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from rookery.client.local import LocalClient
 from rookery.control.history import History
 from rookery.control.home import Home
 from rookery.errors import InputError, UnknownName
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 _LABELS = {"mean_return_100": "return, mean of the last 100 episodes"}
 
 
-def plot(home: Home, runs: list[str], metric: str, out: str) -> dict[str, int]:
-    """Draw one metric of several runs over their steps; returns the number of points of each."""
+def plot(home: Home, names: list[str], metric: str, out: str) -> dict[str, int]:
+    """Draw one metric of several runs over their steps, and of groups with a band; returns the
+    number of points of each."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -18,13 +25,14 @@ def plot(home: Home, runs: list[str], metric: str, out: str) -> dict[str, int]:
 
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.add_subplot()
-    points = {}
-    for run in runs:
-        steps, values = _series(home, run, metric)
-        config = home.config(home.state(run))
-        label = f"{config.environment.id}, {config.algorithm.kind}, seed {config.seed} ({run})"
-        axes.plot(steps, values, label=label, linewidth=1.6)
-        points[run] = len(steps)
+    points: dict[str, int] = {}
+    for name in names:
+        try:
+            run = home.find(name)
+        except UnknownName as unknown:
+            points[name] = _draw_group(axes, home, name, metric, unknown)
+            continue
+        points[run] = _draw_run(axes, home, run, metric)
     axes.set_xlabel("environment steps")
     axes.set_ylabel(_LABELS.get(metric, metric))
     axes.grid(alpha=0.3)
@@ -36,6 +44,32 @@ def plot(home: Home, runs: list[str], metric: str, out: str) -> dict[str, int]:
     except (OSError, ValueError) as error:
         raise InputError(f"cannot write {out!r}: {error}") from None
     return points
+
+
+def _draw_run(axes: Axes, home: Home, run: str, metric: str) -> int:
+    steps, values = _series(home, run, metric)
+    config = home.config(home.state(run))
+    label = f"{config.environment.id}, {config.algorithm.kind}, seed {config.seed} ({run})"
+    axes.plot(steps, values, label=label, linewidth=1.6)
+    return len(steps)
+
+
+def _draw_group(axes: Axes, home: Home, name: str, metric: str, unknown: UnknownName) -> int:
+    """The interquartile mean, and the band in which 95 % of them lie."""
+    try:
+        found = LocalClient(home).group_curves(name, metric)
+    except UnknownName:
+        raise unknown from None
+    curves = [curve for curve in found.curves if curve.steps]
+    if not curves:
+        raise InputError(f"no run of group {name} has {metric} to plot yet")
+    for curve in curves:
+        label = f"{curve.environment}, interquartile mean of {max(curve.count)} runs ({name})"
+        (line,) = axes.plot(curve.steps, curve.iqm, label=label, linewidth=1.6)
+        axes.fill_between(
+            curve.steps, curve.low, curve.high, color=line.get_color(), alpha=0.2, linewidth=0
+        )
+    return sum(len(curve.steps) for curve in curves)
 
 
 def _series(home: Home, run: str, metric: str) -> tuple[list[int], list[float]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any, TextIO
 
+from rookery.cli.live_line import LiveLine
 from rookery.cli.summary import return_kind, settings, summary
 from rookery.cli.text import last_episodes, say
 from rookery.config.models import RunConfig, StopConfig
@@ -12,9 +13,7 @@ from rookery.control.queries import rate
 from rookery.control.run_state import ENDED, RunState
 from rookery.foreign import clean
 from rookery.messages import TrainingMetrics
-from rookery.output import own_place
 
-PIPED_INTERVAL_S = 5.0
 OLD_S = 2.0  # after which figures are told with their age
 MOST_LINES = 12  # of a traceback
 
@@ -31,15 +30,12 @@ class Progress:
         workers = before.workers.items() if before is not None else ()
         self._told = {name: (worker.error_of, "", 0) for name, worker in workers}
         # of each worker: the newest life whose death was told, of what it died, how often
-        self._live: Any = None
-        self._place = out
+        self._line = LiveLine(out, self._now)
         self._began = self._changed = time.monotonic()
         self._state: RunState | None = None
         self._metrics: TrainingMetrics | None = None
         self._trouble: str | None = None
-        self._due = 0.0
-        self._interval = 1.0
-        self._last_line = self._figures = self._device = ""
+        self._figures = self._device = ""
 
     def __enter__(self) -> Progress:
         self._say(
@@ -48,25 +44,11 @@ class Progress:
             f"{self._config.launcher} launcher, {self._config.bus.kind} bus"
         )
         self._say(settings(self._config))
-        if self._out.isatty():
-            from rich.console import Console
-            from rich.live import Live
-
-            # Foreign text is no markup. It is drawn at its own place, which no one else prints to,
-            # also while whoever calls us is busy: its clock goes on.
-            self._place = own_place(self._out)
-            console = Console(file=self._place, markup=False, highlight=False, emoji=False)
-            self._live = Live(
-                console=console, refresh_per_second=8, transient=True, get_renderable=self._now
-            )
-            self._live.start()
+        self._line.__enter__()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.stop()
-            if self._place is not self._out:
-                self._place.close()
+    def __exit__(self, *error: object) -> None:
+        self._line.__exit__(*error)
 
     def __call__(
         self, state: RunState, metrics: TrainingMetrics | None, trouble: str | None = None
@@ -77,25 +59,18 @@ class Progress:
             return  # the summary tells the rest
         now = time.monotonic()
         if self._is_starting(self._metrics) and not self._is_starting(metrics):
-            self._due, self._interval = 0.0, 1.0  # the first figures are told at once
+            self._line.soon()  # the first figures are told at once
         self._state, self._metrics, self._trouble = state, metrics, trouble
-        if self._live is not None or now < self._due:
-            return
         if self._is_starting(metrics) and trouble is None and now - self._began < OLD_S:
             return
-        line = self._now()
-        if line != self._last_line:
-            self._due = now + self._interval
-            self._interval = min(PIPED_INTERVAL_S, self._interval * 1.5)
-            self._last_line = line
-            self._say(line)
+        self._line.tell()
 
     def _tell_device(self, metrics: TrainingMetrics | None) -> None:
         """Once: what JAX chose, which only the learner knows."""
         if metrics is None or metrics.device in ("", self._device):
             return
         self._device = metrics.device
-        self._note(f"the learner computes on {metrics.device}")
+        self._line.note(f"the learner computes on {metrics.device}")
 
     def _tell_deaths(self, state: RunState) -> None:
         """At once, with the line of the user's code; of an error that comes again, only that."""
@@ -109,16 +84,12 @@ class Progress:
             if worker.failed_for_good or error.startswith(name):  # how the run ends, or was told
                 continue
             if times > 1:
-                self._note(f"{name} died {times} times of the same")
+                self._line.note(f"{name} died {times} times of the same")
                 continue
             words = "".join(f"\n  {line}" for line in _excerpt(worker.last_detail))
             most = self._config.restarts.max_restarts
             again = f", and is started again up to {most} times" if most else ""
-            self._note(f"{name} died{again}: {error}{words}")
-
-    def _note(self, text: str) -> None:
-        """A line above the one that is drawn."""
-        self._say(text) if self._live is None else self._live.console.print(clean(text))
+            self._line.note(f"{name} died{again}: {error}{words}")
 
     def _now(self) -> str:
         """The newest line; one that is old says so, so that it is seen to move."""

@@ -13,6 +13,7 @@ from rookery.cli.text import (
     print_audit,
     print_deleted,
     print_diagnosis,
+    print_group,
     print_json,
     print_runs,
     say,
@@ -22,7 +23,7 @@ from rookery.errors import InputError
 from rookery.foreign import one_line
 
 if TYPE_CHECKING:
-    from rookery.client import ClientRun
+    from rookery.client import AnyClient, ClientRun
 
 EXPLAINED = 10  # runs of a queue of which the list says for what they wait: each is looked at
 
@@ -38,18 +39,34 @@ def runs_list(arguments: argparse.Namespace, began: float) -> int:
     rows = []
     for row in found if arguments.sort else reversed(found):
         created = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.created_s))
-        rows.append({**row.model_dump(exclude={"group"}), "created": created})
+        rows.append({**row.model_dump(exclude={"under"}), "created": created})
     for queued in [row for row in rows if row["status"] == "queued"][:EXPLAINED]:
         queued["waits_for"] = client.run(queued["run"]).detail().waits_for
     return print_runs(rows, arguments.json, columns, is_all=not any(asked.values()))
 
 
 def runs_show(arguments: argparse.Namespace, began: float) -> int:
-    run = client_of(arguments).run(arguments.run)
+    """A run, or the runs of a group as one."""
+    client = client_of(arguments)
+    try:
+        run = client.run(arguments.run)
+    except InputError as unknown:
+        return _show_group(client, arguments.run, unknown, arguments.json)
     found = {**run.detail().model_dump(), "directory": run.directory}
     if arguments.json:
         return print_json(found)
     say(show_text(found))
+    return OK
+
+
+def _show_group(client: AnyClient, name: str, unknown: InputError, as_json: bool) -> int:
+    try:
+        found = client.group(name)
+    except InputError:
+        raise unknown from None
+    if as_json:
+        return print_json(found.model_dump())
+    print_group(found)
     return OK
 
 
@@ -85,9 +102,7 @@ def plot(arguments: argparse.Namespace, began: float) -> int:
     from rookery.cli.plot import plot as draw
     from rookery.control.home import Home
 
-    home = Home.default()
-    runs = [home.find(name) for name in arguments.runs]
-    points = draw(home, runs, arguments.metric, arguments.out)
+    points = draw(Home.default(), arguments.runs, arguments.metric, arguments.out)
     if arguments.json:
         return print_json({"out": arguments.out, "metric": arguments.metric, "points": points})
     print(f"wrote {arguments.out}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 import sys
 import time
@@ -16,7 +17,15 @@ from rookery.errors import Rejected
 from rookery.foreign import clean, one_line
 
 if TYPE_CHECKING:
-    from rookery.control.models import Answer, AuditEntry, NewToken, TokenView
+    from rookery.control.models import (
+        Aggregate,
+        Answer,
+        AuditEntry,
+        GroupDetail,
+        NewToken,
+        RunRow,
+        TokenView,
+    )
 
 
 def say(text: str, out: TextIO | None = None) -> None:
@@ -100,6 +109,30 @@ def print_runs(
         if row.get("waits_for"):
             say(f"{row['run']} waits for {row['waits_for']}")
     return OK
+
+
+def print_group(found: GroupDetail) -> None:
+    """Its runs, and in the last lines what they came to."""
+    rows = sorted(found.runs, key=lambda row: -(row.mean_return_100 or -math.inf))
+    heads = ["RUN", "NAME", "ENVIRONMENT", "STATUS", "STEPS", "RETURN"]
+    cells = [
+        [row.run, row.name or "-", row.environment, row.status, f"{row.env_steps:,}", _figure(row)]
+        for row in rows
+    ]
+    print_table([heads, *cells])
+    for each in found.aggregates:
+        say(f"{each.environment}: {aggregate_text(each)}; best {each.best}, worst {each.worst}")
+
+
+def aggregate_text(found: Aggregate) -> str:
+    """What several runs came to, in one line."""
+    runs = f"{found.runs} run{'s' if found.runs != 1 else ''}"
+    band = f"95 % within {found.low:.1f} .. {found.high:.1f}"
+    return f"{runs}, mean {found.mean:.1f}, interquartile mean {found.iqm:.1f} ({band})"
+
+
+def _figure(row: RunRow) -> str:
+    return "-" if row.mean_return_100 is None else f"{row.mean_return_100:.1f}"
 
 
 def _listed(value: Any) -> str:

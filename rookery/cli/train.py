@@ -27,6 +27,10 @@ JUDGED_EPISODES = 20  # of a policy that a replay made
 
 
 def train(arguments: argparse.Namespace, began: float) -> int:
+    if arguments.seeds is not None:
+        from rookery.cli.seeds import train_seeds
+
+        return train_seeds(arguments, began)
     return (_train_far if arguments.server else _train_here)(arguments, began)
 
 

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
         Answer,
         AuditPage,
         Environment,
+        GroupCurves,
+        GroupDetail,
         ListedRun,
         NewToken,
         TokenView,
@@ -109,6 +111,19 @@ class Client(BaseClient[RemoteRun]):
 
         return RemoteRun(self, self.http.read(RunDetail, run_path(name)).run)
 
+    def group(self, name: str) -> GroupDetail:
+        from rookery.control.models import GroupDetail
+
+        return self.http.read(GroupDetail, _group_path(name))
+
+    def group_curves(
+        self, name: str, metric: str = "mean_return_100", points: int = 200
+    ) -> GroupCurves:
+        from rookery.control.models import GroupCurves
+
+        query = {"metric": metric, "points": points}
+        return self.http.read(GroupCurves, _group_path(name, "/metrics"), query)
+
     # --- what happens ----------------------------------------------------------------------------
 
     def _events(self, wanted: StreamSubscription, patience_s: float) -> AsyncIterator[Event]:
@@ -169,6 +184,10 @@ class Client(BaseClient[RemoteRun]):
 
     def revoke_token(self, id: str) -> None:
         self.http.once("DELETE", f"/tokens/{quote(id, safe='')}")
+
+
+def _group_path(name: str, rest: str = "") -> str:
+    return f"/groups/{quote(name, safe='')}{rest}"
 
 
 AnyClient: TypeAlias = "Client | LocalClient"

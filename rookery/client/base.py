@@ -16,7 +16,14 @@ from rookery.config.code import refuse_while_imported
 
 if TYPE_CHECKING:
     from rookery.config.models import RunConfig
-    from rookery.control.models import Answer, AuditEntry, AuditPage, ListedRun
+    from rookery.control.models import (
+        Answer,
+        AuditEntry,
+        AuditPage,
+        GroupCurves,
+        GroupDetail,
+        ListedRun,
+    )
     from rookery.control.run_query import RunQuery
 
 R = TypeVar("R", bound=ClientRun)
@@ -112,6 +119,16 @@ class BaseClient(ABC, Generic[R]):
         asked = {"search": search, "tag": tag, "sort": sort, "order": order}
         wanted = {"status": status or "", "environment": environment or ""}
         return self._runs(run_query(**asked, **wanted, columns=",".join(columns)), limit)
+
+    @abstractmethod
+    def group(self, name: str) -> GroupDetail:
+        """Runs that belong together, and what they came to."""
+
+    @abstractmethod
+    def group_curves(
+        self, name: str, metric: str = "mean_return_100", points: int = 200
+    ) -> GroupCurves:
+        """One metric of all of them as one curve with a band."""
 
     # --- what happens ----------------------------------------------------------------------------
 

@@ -31,11 +31,14 @@ from rookery.control.models import (
     AuditPage,
     Diagnosis,
     Environment,
+    GroupCurves,
+    GroupDetail,
     ListedRun,
     LogPage,
     Metrics,
     NewToken,
     RunDetail,
+    RunRow,
     TokenView,
 )
 from rookery.control.run_query import RunQuery, find_runs
@@ -95,6 +98,26 @@ class LocalClient(BaseClient["LocalRun"]):
     def run(self, name: str) -> LocalRun:
         """A run by its id, a unique prefix of it, or `last`."""
         return LocalRun(self, self.home.find(name))
+
+    def group(self, name: str) -> GroupDetail:
+        from rookery.control.groups import make_group
+
+        return make_group(name, self._members(name))
+
+    def group_curves(
+        self, name: str, metric: str = "mean_return_100", points: int = 200
+    ) -> GroupCurves:
+        from rookery.control.groups import make_curves
+        from rookery.control.history import History
+
+        read = History(self.home).metrics
+        return make_curves(name, metric, self._members(name), read, points)
+
+    def _members(self, name: str) -> list[RunRow]:
+        from rookery.control.groups import members
+        from rookery.control.queries import read_runs
+
+        return members(name, [known.row for known in read_runs(self.home)])
 
     # --- what happens ----------------------------------------------------------------------------
 

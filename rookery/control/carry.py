@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,10 +15,11 @@ from rookery.bus import LATEST
 from rookery.control.context import open_context
 from rookery.control.controller import Controller
 from rookery.control.create import author
+from rookery.control.fleet import Fleet
 from rookery.control.home import Home
 from rookery.control.judge import Judge, check_size
 from rookery.control.launch import launch_of
-from rookery.control.run_state import ENDED, RunState
+from rookery.control.run_state import DELETED, ENDED, STOPPED, RunState
 from rookery.control.settings import Allow
 from rookery.launchers import make_launcher
 from rookery.launchers.ray.link import Links
@@ -80,7 +82,7 @@ def carry(
         )
         controller = Controller(home, run, config, launcher, warn=_warn)
         follow = _following(controller, progress)
-        with _stop_on_interrupt(home, run) as obey:
+        with _stop_on_interrupt(home, [run]) as obey:
 
             def tick(state: RunState) -> None:
                 obey()
@@ -90,6 +92,37 @@ def carry(
             if ended.status in ENDED:
                 follow(ended)  # what ended it may have come after the last tick
             return ended
+
+
+def carry_all(home: Home, runs: Sequence[str], tick: Callable[[Fleet], None]) -> list[RunState]:
+    """Carry several to their ends, as many at a time as there are CPUs for; `tick` sees how they
+    are. Ctrl-C stops them all."""
+    home.check_writable()
+    home.send(*(StartRun(run=run, author=author()) for run in runs))
+    cpus = home.settings.cpus or os.cpu_count() or 1
+    with contextlib.closing(Links()) as links, _stop_on_interrupt(home, runs) as obey:
+        fleet = Fleet(
+            home,
+            lambda: cpus,
+            lambda run, config: make_launcher(launch_of(home, run, config, links)),
+            only=frozenset(runs),
+        )
+        try:
+            while not all(_is_over(fleet.states.get(run)) for run in runs) or fleet.is_busy:
+                fleet.step()
+                obey()
+                tick(fleet)
+                time.sleep(fleet.pause_s)
+        finally:
+            fleet.leave()
+        return [fleet.states[run] for run in runs]
+
+
+def _is_over(state: RunState | None) -> bool:
+    """Ended, or refused and so never begun."""
+    if state is None or state.commands:
+        return False
+    return state.status in ENDED or state.desired in (STOPPED, DELETED)
 
 
 def going_on(home: Home, run: str, bounds: Mapping[str, Any]) -> Command:
@@ -104,7 +137,7 @@ def _warn(text: str) -> None:
 
 
 @contextmanager
-def _stop_on_interrupt(home: Home, run: str) -> Iterator[Callable[[], None]]:
+def _stop_on_interrupt(home: Home, runs: Sequence[str]) -> Iterator[Callable[[], None]]:
     """Yields what sends the command: the handler, inside whatever it interrupts, only notes it."""
     asked = sent = False
 
@@ -118,7 +151,7 @@ def _stop_on_interrupt(home: Home, run: str) -> Iterator[Callable[[], None]]:
         nonlocal sent
         if asked and not sent:
             sent = True
-            home.send(StopRun(run=run, author=author(), reason="Ctrl-C"))
+            home.send(*(StopRun(run=run, author=author(), reason="Ctrl-C") for run in runs))
 
     try:
         before = {s: signal.signal(s, note) for s in (signal.SIGINT, signal.SIGTERM)}

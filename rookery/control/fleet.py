@@ -14,21 +14,22 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Container, Mapping
+from typing import Literal, NamedTuple
 
 from rookery.config.models import RunConfig
 from rookery.control.controller import Controller
 from rookery.control.files import purge
 from rookery.control.home import Home
 from rookery.control.lease import Lease
+from rookery.control.queries import newest_training
 from rookery.control.queue import cost
 from rookery.control.run_log import RunLog
 from rookery.control.run_state import ACTIVE, DELETED, RUNNING, STOPPED, RunState
 from rookery.control.saved_states import Unsigned
 from rookery.errors import RookeryError
 from rookery.launchers import Launcher
-from rookery.messages import RunEnded
+from rookery.messages import RunEnded, TrainingMetrics
 
 logger = logging.getLogger(__name__)
 
@@ -50,11 +51,19 @@ class Carried(NamedTuple):
 class Fleet:
     """One thread's: everything here is called by the same one."""
 
-    def __init__(self, home: Home, cpus: Callable[[], int], make_launcher: MakeLauncher) -> None:
-        """`cpus`: how many there are now; nodes of a cluster come and go."""
+    def __init__(
+        self,
+        home: Home,
+        cpus: Callable[[], int],
+        make_launcher: MakeLauncher,
+        only: Container[str] | None = None,
+    ) -> None:
+        """`cpus`: how many there are now; nodes of a cluster come and go. `only`: the runs that a
+        terminal carries; None: a server's, which are all."""
         self.home = home
         self._cpus = cpus
         self._make_launcher = make_launcher
+        self._only = only
         self._log = RunLog(home, None, logger.warning)
         self._carried: dict[str, Carried] = {}
         self._queue: list[str] = []
@@ -71,6 +80,21 @@ class Fleet:
         """How long to wait before the next step: a moment after something happened."""
         return TICK_S if time.monotonic() - self._busy_at < CALM_AFTER_S else CALM_TICK_S
 
+    @property
+    def states(self) -> Mapping[str, RunState]:
+        """As the last step left them."""
+        return self._log.states
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether runs are carried now."""
+        return bool(self._carried)
+
+    def training(self, run: str) -> TrainingMetrics | None:
+        """The newest metrics of a run that is carried here."""
+        carried = self._carried.get(run)
+        return None if carried is None else newest_training(carried.controller.bus, run)
+
     def step(self) -> None:
         """Read the log once, and see to every run that needs it."""
         if self._log.read():
@@ -85,7 +109,7 @@ class Fleet:
         self._queue = self._waiting()
         for run in self.queue:
             if self._fits(run):
-                self._guard(run, lambda r: self._carried[r].controller.begin("server"))
+                self._guard(run, lambda r: self._carried[r].controller.begin(self._by))
                 self._queue.remove(run)
 
     def leave(self) -> None:
@@ -106,9 +130,17 @@ class Fleet:
 
     def _nobody_else_answers(self, command: Unsigned) -> bool:
         run = command.run
+        if self._only is not None and run not in self._only:
+            return False
         return run in self._carried or run not in self._log.states or not self.home.is_owned(run)
 
+    @property
+    def _by(self) -> Literal["server", "terminal"]:
+        return "server" if self._only is None else "terminal"
+
     def _needs_us(self, state: RunState) -> bool:
+        if self._only is not None and state.id not in self._only:
+            return False
         if state.commands or state.jobs:
             return True
         if state.desired == RUNNING:

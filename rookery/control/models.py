@@ -225,6 +225,45 @@ class Metrics(View):
     series: list[Series]
 
 
+class Aggregate(View):
+    """What the runs of a group came to in one environment: the mean of the last 100 episodes."""
+
+    environment: str = Field(json_schema_extra=UNTRUSTED)
+    runs: int = Field(description="that have a return")
+    mean: float
+    iqm: float = Field(description="interquartile mean: without the lowest and the highest quarter")
+    low: float = Field(description="95 % of interquartile means of runs drawn again lie above it")
+    high: float = Field(description="and below this")
+    best: str = Field(description="a run")
+    worst: str
+
+
+class GroupDetail(View):
+    """Runs that belong together."""
+
+    group: str = Field(json_schema_extra=UNTRUSTED)
+    runs: list[RunRow] = Field(description="oldest first")
+    aggregates: list[Aggregate] = Field(description="one of each environment")
+
+
+class GroupCurve(View):
+    """One metric of a group's runs in one environment, over their steps."""
+
+    environment: str = Field(json_schema_extra=UNTRUSTED)
+    steps: list[float]
+    mean: list[float]
+    iqm: list[float]
+    low: list[float]
+    high: list[float]
+    count: list[int] = Field(description="runs that came so far")
+
+
+class GroupCurves(View):
+    group: str = Field(json_schema_extra=UNTRUSTED)
+    metric: str
+    curves: list[GroupCurve]
+
+
 class Artifact(View):
     path: str = Field(description="inside the run's directory")
     bytes: int

@@ -26,6 +26,7 @@ from rookery.control.settings import Settings
 from rookery.control.tokens import Token, TokenStore
 from rookery.server.control_plane import ControlPlane
 from rookery.server.http.actions import actions_router
+from rookery.server.http.groups import groups_router
 from rookery.server.http.home import home_router
 from rookery.server.http.openapi import ALWAYS, NO_TOKEN, document, refusals
 from rookery.server.http.problems import add_handlers, problem
@@ -162,6 +163,7 @@ def build_api(
     add_handlers(app)
     app.router.route_class = Route
     app.include_router(runs_router(plane))
+    app.include_router(groups_router(plane))
     app.include_router(actions_router(plane))
     app.include_router(home_router(plane, tokens, tickets))
     _add_health(app, plane)

@@ -22,6 +22,7 @@ from rookery.control.details import config_now, make_detail
 from rookery.control.diagnosis import why
 from rookery.control.evaluations import evaluations
 from rookery.control.find import find_run
+from rookery.control.groups import make_curves, make_group, members
 from rookery.control.history import History
 from rookery.control.home import Home
 from rookery.control.known_run import KnownRun
@@ -35,6 +36,8 @@ from rookery.control.models import (
     EnvironmentDetail,
     Environments,
     Evaluations,
+    GroupCurves,
+    GroupDetail,
     KeptMatches,
     LogLines,
     LogPage,
@@ -142,6 +145,14 @@ class ControlPlane:
             home_total=len(known),
             groups=found.groups,
         )
+
+    def group(self, name: str) -> GroupDetail:
+        """Runs that belong together, told as one."""
+        return make_group(name, members(name, self.rows()))
+
+    def group_curves(self, name: str, metric: str, points: int) -> GroupCurves:
+        """Slow."""
+        return make_curves(name, metric, members(name, self.rows()), self._history.metrics, points)
 
     def detail(self, run: str) -> RunDetail:
         """At most YOUNG_S old. Slow."""

@@ -18,6 +18,7 @@ from rookery.control.models import (
     AuditPage,
     Diagnosis,
     Environments,
+    GroupDetail,
     LogPage,
     Metrics,
     Nodes,
@@ -27,6 +28,7 @@ from rookery.control.models import (
     View,
 )
 from rookery.control.run_query import RunQuery
+from rookery.messages.commands import MOST_TAG
 from rookery.server.mcp.calls import Act, Call, RunName, Tool
 
 Page = TypeVar("Page", LogPage, AuditPage)
@@ -53,6 +55,10 @@ class Ladder(View):
 
 class OfRun(Parameters):
     run: RunName
+
+
+class OfGroup(Parameters):
+    group: str = Field(min_length=1, max_length=MOST_TAG, description="as runs have it")
 
 
 class ListRuns(RunQuery):
@@ -95,6 +101,11 @@ async def list_runs(call: Call, asked: ListRuns) -> RunPage:
 async def get_run(call: Call, asked: OfRun) -> RunDetail:
     """Show a run: workers, step balance, checkpoints."""
     return await to_thread.run_sync(call.plane.detail, call.plane.find(asked.run))
+
+
+async def get_group(call: Call, asked: OfGroup) -> GroupDetail:
+    """Show runs that belong together, and what they came to: mean, interquartile mean, a band."""
+    return call.plane.group(asked.group)
 
 
 async def get_config(call: Call, asked: OfRun) -> ConfigNow:
@@ -201,6 +212,7 @@ READING = tuple(
     for act in (
         list_runs,
         get_run,
+        get_group,
         get_config,
         why,
         get_metrics,
