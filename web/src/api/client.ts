@@ -18,6 +18,7 @@ type With<M extends string> = {
 interface Options<Q> {
   run?: string;
   file?: string;
+  group?: string;
   query?: Partial<Q>;
   signal?: AbortSignal;
 }
@@ -64,7 +65,7 @@ export function messageOf(error: unknown): string {
 async function ask<T>(
   method: string,
   path: string,
-  { run, file, query, signal }: Options<object>,
+  { run, file, group, query, signal }: Options<object>,
   body?: unknown,
 ): Promise<T> {
   const token = access.token;
@@ -74,7 +75,7 @@ async function ask<T>(
   if (method !== 'GET') headers['Idempotency-Key'] = newKey();
   const request: RequestInit = { method, headers, signal, cache: 'no-store', credentials: 'omit' };
   if (body !== undefined) request.body = JSON.stringify(body);
-  const found = await send(address(path, run, file, query), request, method === 'GET' ? 1 : TRIES);
+  const found = await send(address(path, { run, file, group }, query), request, method === 'GET' ? 1 : TRIES);
   if (found.status === 401) access.refuse(token);
   if (!found.ok) throw await failureOf(found);
   return (await found.json()) as T;
@@ -101,8 +102,8 @@ async function failureOf(found: Response): Promise<Failed> {
   }
 }
 
-function address(path: string, run = '', file = '', query?: object): string {
-  const filled = path.replace('{run}', encodeURIComponent(run)).replace('{file}', encodeURIComponent(file));
+function address(path: string, names: Record<string, string | undefined>, query?: object): string {
+  const filled = path.replace(/\{(\w+)\}/g, (_, name: string) => encodeURIComponent(names[name] ?? ''));
   const pairs = Object.entries(query ?? {}).filter(([, value]) => value != null && value !== '');
   const text = new URLSearchParams(pairs.map(([key, value]) => [key, String(value)])).toString();
   return text ? `${filled}?${text}` : filled;

@@ -21,7 +21,7 @@ export const COLUMNS: Record<string, string> = {
   created_s: 'Created',
 };
 export const STATUSES: Status[] = ['running', 'queued', 'paused', 'interrupted', 'created', 'solved', 'finished', 'limited', 'stopped', 'failed'];
-export const GROUPS: Record<string, string> = { environment: 'environment', algorithm: 'algorithm', status: 'state', tag: 'tag' };
+export const GROUPS: Record<string, string> = { environment: 'environment', algorithm: 'algorithm', status: 'state', tag: 'tag', group: 'group' };
 
 const WORDS = ['run', 'environment', 'status']; // sorted from a
 const KEYS = ['search', 'status', 'environment', 'tag', 'sort', 'order', 'group', 'columns', 'offset'] as const;

@@ -1,6 +1,6 @@
 // Where in the page we are: the part of the address after `#`.
 //
-//   #/runs   #/new?from=RUN   #/runs/RUN   #/runs/RUN/league   #/compare?runs=A,B
+//   #/runs   #/new?from=RUN[&fork]   #/runs/RUN   #/runs/RUN/league   #/compare?runs=A,B   #/groups/GROUP
 
 class Router {
   path = $state<string[]>([]);
