@@ -37,7 +37,7 @@ class Summary(NamedTuple):
 
 
 class Band(NamedTuple):
-    """Of a curve of each run; at each of `steps`, over the runs that came so far."""
+    """Of a curve of each run; at each of `steps`, over the runs that came so far: half at least."""
 
     steps: list[float]
     mean: list[float]
@@ -74,7 +74,7 @@ def band(curves: Sequence[Curve], points: int = MOST_POINTS) -> Band:
     rows = []
     for place, column in zip(axis, curves_there.T, strict=True):
         there = column[~np.isnan(column)]
-        if len(there):
+        if 2 * len(there) >= len(known):
             figures = (float(there.mean()), _iqm(there), *_interval(there))
             rows.append((float(place), *figures, len(there)))
     return Band(*map(list, zip(*rows, strict=True)))

@@ -64,6 +64,14 @@ def test_curves_meet_on_one_axis() -> None:
     assert found.mean == pytest.approx([0.0, 2.5, 5.0, 2.0, 4.0])
 
 
+def test_a_band_ends_where_fewer_than_half_of_the_runs_came() -> None:
+    """Else its last points would be those of whoever came furthest."""
+    short = ([0, 100], [1.0, 1.0])
+    found = band([short, short, ([0, 200], [5.0, 5.0])], points=3)
+    assert found.steps == [0.0, 100.0]
+    assert found.runs == [3, 3]
+
+
 def test_no_curve_is_an_empty_band() -> None:
     assert band([]).steps == []
     assert band([([], [])]).steps == []

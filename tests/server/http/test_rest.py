@@ -353,7 +353,7 @@ def test_runs_are_found_sorted_grouped_and_counted(stage: Stage) -> None:
         {"group": "none", "runs": 1},
     ]
     rest = stage.got(f"runs?group=tag&limit=3&cursor={page['next']}")
-    assert [(row["group"], row["name"]) for row in rest["runs"]] == [("none", "try 1")]
+    assert [(row["under"], row["name"]) for row in rest["runs"]] == [("none", "try 1")]
 
 
 @pytest.mark.parametrize(

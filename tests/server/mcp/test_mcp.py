@@ -729,11 +729,11 @@ async def test_an_error_that_repeats_what_others_wrote_is_marked(world: World, e
 
 
 def test_untrusted_fields_are_found_at_any_depth() -> None:
-    told = ("name", "tags", "notes")
+    told = ("name", "tags", "group", "notes")
     fields = ("environment", "reason", *told, "workers[].last_error", "seats", "seat_names")
     trained = ("damaged_checkpoints", "policies", "seat_returns", "league")
     assert untrusted_fields(RunDetail) == (*fields, *trained)
-    listed = ("environment", "reason", "name", "tags", "config", "group")
+    listed = ("environment", "reason", "name", "tags", "group", "config", "under")
     rows = tuple(f"runs[].{field}" for field in listed)
     assert untrusted_fields(RunPage) == (*rows, "groups[].group")
 
