@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from rookery.checkpoints.policies import load_policy
 from rookery.config.code import refuse_while_imported
 from rookery.config.models import RunConfig
 from rookery.config.parent import parent_named
-from rookery.config.reading import build
+from rookery.config.reading import build, merged_layers
 from rookery.control.home import Home
 from rookery.errors import InputError, RookeryError
 from rookery.launchers.standby import Standby
@@ -29,6 +29,9 @@ from rookery.messages import Command
 from rookery.players.policy import PolicyPlayer
 from rookery.players.seat_map import SeatFunction
 from rookery.spaces import Categorical, Leaf, MultiCategorical
+
+if TYPE_CHECKING:
+    from rookery.tuning.sweep import Sweep
 
 
 def train(
@@ -97,6 +100,79 @@ def load(run: str = "last", home: str | Path | None = None) -> Run:
     """A run by its id, a unique prefix of it, or `last`."""
     place = _place(home)
     return Run(place, place.find(run))
+
+
+def sweep(
+    environment: str,
+    *,
+    search: Mapping[str, Any],
+    trials: int = 20,
+    seeds: int = 1,
+    sampler: str = "tpe",
+    scheduler: str = "none",
+    episodes: int = 100,
+    jobs: int | None = None,
+    algorithm: str | None = None,
+    actors: int | None = None,
+    envs_per_actor: int | None = None,
+    steps: int | None = None,
+    minutes: float | None = None,
+    until_return: float | None = None,
+    seed: int | None = None,
+    launcher: str | None = None,
+    seats: dict[str, Any] | None = None,
+    env: dict[str, Any] | None = None,
+    config: dict[str, Any] | None = None,
+    home: str | Path | None = None,
+    quiet: bool = False,
+) -> Sweep:
+    """Search for a good config, and return the sweep: `.best.config`, `.table()`, `.importance()`.
+
+    `search` maps config keys to what they may be: {"algorithm.learning_rate": "log:1e-5..1e-2",
+    "network.hidden": [[64, 64], [256, 256]]}, as docs/tuning.md has it. Each trial is trained with
+    so many `seeds` and judged by greedy fresh `episodes`. `jobs`: runs at a time; by default as
+    many as there are CPUs for. The rest is as in `train`. Ctrl-C stops it: `.resume()` goes on.
+    """
+    from rookery.tuning.spec import read_settings
+    from rookery.tuning.sweep import begin
+
+    refuse_while_imported("rookery.sweep")
+    flags: dict[str, Any] = {
+        "algorithm": {"kind": algorithm},
+        "actors": {"count": actors, "envs_per_actor": envs_per_actor},
+        "stop": {"steps": steps, "minutes": minutes, "until_return": until_return},
+        "seed": seed,
+        "launcher": launcher,
+        "seats": seats,
+    }
+    asked = _given({**flags, "environment": {"id": environment, "kwargs": env}})
+    settings = read_settings(
+        {
+            "search": dict(search),
+            "trials": trials,
+            "seeds": seeds,
+            "sampler": sampler,
+            "scheduler": scheduler,
+            "episodes": episodes,
+            "jobs": jobs,
+        }
+    )
+    made = begin(_place(home), merged_layers(config or {}, asked), settings)
+    if quiet:
+        made.carry()
+        return made
+    from rookery.cli.sweep_progress import SweepProgress
+
+    with SweepProgress(made.id, sys.stdout) as progress:
+        made.carry(progress)
+    return made
+
+
+def load_sweep(name: str = "last", home: str | Path | None = None) -> Sweep:
+    """A sweep by its id, a unique prefix of it, or `last`."""
+    from rookery.tuning.sweep import find
+
+    return find(_place(home), name)
 
 
 def match(

@@ -41,7 +41,8 @@ def run(place: Path) -> rookery.Run:
 
 def test_the_public_names_are_these() -> None:
     assert rookery.__all__ == [
-        *("Policy", "Run", "__version__", "load", "match", "register", "train"),
+        *("Policy", "Run", "Sweep", "__version__", "load", "load_sweep", "match", "register"),
+        *("sweep", "train"),
     ]
     for name in rookery.__all__:
         assert getattr(rookery, name) is not None

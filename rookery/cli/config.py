@@ -24,30 +24,28 @@ FLAGS = {  # option -> the key that it sets
 
 
 def config_from(arguments: argparse.Namespace) -> Any:
-    from rookery.config.parent import parent_named, with_parent
-    from rookery.config.reading import (
-        assignment,
-        build,
-        load_yaml,
-        merged_layers,
-        seats_from,
-        self_play,
-    )
+    from rookery.config.parent import with_parent
+    from rookery.config.reading import build, load_yaml, merged_layers
+
+    file = [load_yaml(arguments.config)] if arguments.config else []
+    asked = merged_layers(*file, *layers_from(arguments))
+    return build(with_parent(asked, lambda name: client_of(arguments).run(name).config()))
+
+
+def layers_from(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """What the options say, over a file's config."""
+    from rookery.config.parent import parent_named
+    from rookery.config.reading import assignment, nested, seats_from, self_play
 
     layers: list[dict[str, Any]] = []
     if arguments.parent:
         layers.append({"parent": parent_named(arguments.parent)})
-    if arguments.config:
-        layers.append(load_yaml(arguments.config))
     if arguments.environment:
         layers.append({"environment": {"id": arguments.environment}})
     flags = {key: getattr(arguments, bare(option)) for option, key in FLAGS.items()}
     for key, value in {**flags, "bus.kind": _bus_kind(arguments.bus)}.items():
         if value is not None:
-            nested: Any = value
-            for part in reversed(key.split(".")):
-                nested = {part: nested}
-            layers.append(nested)
+            layers.append(nested(key, value))
     if arguments.self_play:
         layers.append(self_play())
     if arguments.seats:
@@ -56,8 +54,7 @@ def config_from(arguments: argparse.Namespace) -> Any:
     options = environment_options(arguments)
     if options:
         layers.append({"environment": {"kwargs": options}})
-    asked = merged_layers(*layers)
-    return build(with_parent(asked, lambda name: client_of(arguments).run(name).config()))
+    return layers
 
 
 def _bus_kind(asked: str | None) -> str | None:

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from rookery.cli import exits
 from rookery.cli.parser import Verb, all_commands
 from rookery.cli.suggest import unknown_option
+from rookery.cli.sweep import second_word
 from rookery.cli.text import as_typed, say
 from rookery.errors import (
     DamagedCheckpoint,
@@ -27,6 +28,7 @@ from rookery.errors import (
 )
 from rookery.output import keep_stdout
 
+TAKE_ENV = ("train", "fork", "submit", "match", "sweep", "config")  # options of an environment
 # As often as by default, collecting costs a list of 10,000 runs a third of its time.
 RARE_COLLECTIONS = (50_000, 20, 20)
 
@@ -60,6 +62,7 @@ def run(argv: Sequence[str], began: float) -> int:
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     commands = all_commands()
     argv, environment = _split_environment_options(argv)
+    argv = second_word(argv)
     if argv and not argv[0].startswith("-") and argv[0] not in commands.names:
         known = [name for name in commands.names if name not in commands.hidden]
         raise UnknownName("command", argv[0], known, "See `rookery --help`.")
@@ -69,9 +72,9 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         raise SystemExit(exits.OK)
     if unknown:
         raise unknown_option(arguments, unknown[0], argv)
-    if environment and arguments.name not in ("train", "fork", "submit", "match", "config"):
+    if environment and arguments.name not in TAKE_ENV:
         raise InputError(
-            f"{environment[0]} goes with train, fork, match, submit and config show only"
+            f"{environment[0]} goes with train, fork, match, submit, sweep and config show only"
         )
     arguments.env_options = environment
     _note_server(arguments)

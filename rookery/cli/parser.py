@@ -8,7 +8,18 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any
 
-from rookery.cli import bus, catalogue, config, evaluate, processes, runs, steer, tokens, train
+from rookery.cli import (
+    bus,
+    catalogue,
+    config,
+    evaluate,
+    processes,
+    runs,
+    steer,
+    sweep,
+    tokens,
+    train,
+)
 from rookery.cli.options import (
     SCOPES,
     UNASKED,
@@ -37,6 +48,7 @@ examples:
   rookery plot last --out curve.png
   rookery match pgx:connect_four last script:random --games 200
   rookery ladder last --payoff
+  rookery sweep CartPole-v1 --search algorithm.learning_rate=log:1e-5..1e-2 --trials 20
   rookery seats last player_1=script:random
   rookery bus tail metrics.training --follow
   rookery serve
@@ -81,12 +93,14 @@ class Commands:
         run: bool = False,
         listed: bool = True,
         below: Any = None,
+        prog: str | None = None,
     ) -> argparse.ArgumentParser:
         """`server`: whether it may go through one; `run`: whether it takes a RUN; `below`: the
-        group that it is a second word of."""
+        group that it is a second word of; `prog`: how it is typed, if not by its name."""
         shown: dict[str, Any] = {"help": help_text} if listed else {}
+        shown |= {"prog": prog} if prog is not None else {}
         parser: Parser = (below or self._verbs).add_parser(name, description=help_text, **shown)
-        if not listed:
+        if not listed and below is None:
             self.hidden.append(name)
         if below is None:
             parser.set_defaults(name=name)
@@ -109,6 +123,7 @@ class Commands:
 def all_commands() -> Commands:
     commands = Commands()
     _training(commands)
+    _sweeping(commands)
     _steering(commands)
     _serving(commands)
     _playing(commands)
@@ -145,6 +160,30 @@ def _training(commands: Commands) -> None:
 def _add_seeds(parser: argparse.ArgumentParser) -> None:
     text = "so many runs that differ in their seed, as one group with one aggregate"
     parser.add_argument("--seeds", type=positive, metavar="N", help=text)
+
+
+def _sweeping(commands: Commands) -> None:
+    """`rookery sweep ENVIRONMENT` is `rookery sweep new ENVIRONMENT`: see `second_word`."""
+    text = "search for a good config: many runs, each judged by fresh episodes"
+    family = commands.verb("sweep", sweep.sweep_list, text)
+    word = commands.group(family, "|".join(sweep.WORDS))
+    new = word("new", sweep.sweep_new, text, listed=False, prog="rookery sweep")
+    new.epilog = "second words: rookery sweep list, and show, stop, resume or plot SWEEP"
+    add_config(new)
+    sweep.add_settings(new)
+    word("list", sweep.sweep_list, "every sweep of this home")
+    for name, verb, about in (
+        ("show", sweep.sweep_show, "its trials, the best first, and what matters"),
+        ("stop", sweep.sweep_stop, "stop it, each run after a checkpoint"),
+        ("resume", sweep.sweep_resume, "go on with one that was stopped or interrupted"),
+        ("plot", sweep.sweep_plot, "parallel coordinates and slices as a PNG"),
+    ):
+        below = word(name, verb, about)
+        below.add_argument("sweep", metavar="SWEEP", help="an id, a unique prefix of one, or last")
+        if name == "plot":
+            below.add_argument("--out", default="sweep.png")
+        if name == "show":
+            below.add_argument("--best", metavar="FILE", help="write the best config there")
 
 
 def _steering(commands: Commands) -> None:
@@ -278,12 +317,11 @@ def _naming(commands: Commands) -> None:
 
 def _working(commands: Commands) -> None:
     """Workers in the foreground, and what launchers and servers start."""
-    for name, help_text in (
-        ("actor", "join a run as one more actor, in the foreground"),
-        ("learner", "take over as the learner of a run, in the foreground"),
-        ("inline", "both in turns, for the owner of an inline run"),
+    for name, help_text, listed in (
+        ("actor", "join a run as one more actor, in the foreground", True),
+        ("learner", "take over as the learner of a run, in the foreground", True),
+        ("inline", "both of them, in turns", False),  # of a server or a sweep
     ):
-        listed = name != "inline"
         worker = commands.verb(name, processes.worker, help_text, run=True, listed=listed)
         worker.add_argument("--index", type=int, default=0, help=argparse.SUPPRESS)
         worker.add_argument("--incarnation", type=int, help=argparse.SUPPRESS)  # by a launcher

@@ -58,6 +58,14 @@ def build(*layers: Layer) -> RunConfig:
     return validate(merged)
 
 
+def merged_layers(*layers: Layer) -> dict[str, Any]:
+    """What was asked for in all of them, later ones over earlier ones, without any default."""
+    asked: dict[str, Any] = {}
+    for layer in layers:
+        _merge(asked, layer)
+    return asked
+
+
 def placed(config: Layer, launcher: str) -> Layer:
     """A config as a server with a launcher of its own carries it, where it asks for no other."""
     if launcher == LOCAL or config.get("launcher", LOCAL) != LOCAL:
@@ -174,14 +182,6 @@ def _fit_minibatches(merged: dict[str, Any], asked: dict[str, Any], ours: Any) -
     }
 
 
-def merged_layers(*layers: Layer) -> dict[str, Any]:
-    """Later ones over earlier ones."""
-    found: dict[str, Any] = {}
-    for layer in layers:
-        _merge(found, layer)
-    return found
-
-
 def _merge(into: dict[str, Any], layer: Layer) -> None:
     for key, value in layer.items():
         if isinstance(value, Mapping) and isinstance(into.get(key), dict):
@@ -214,10 +214,14 @@ def assignment(text: str) -> dict[str, Any]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip(". "):
         raise ConfigError(f"{text!r} is not of the form key=value, like algorithm.gamma=0.98")
-    parsed = parse_value(value)
-    for part in reversed(key.strip().split(".")):
-        parsed = {part: parsed}
-    return typing.cast("dict[str, Any]", parsed)
+    return nested(key.strip(), parse_value(value))
+
+
+def nested(key: str, value: Any) -> dict[str, Any]:
+    """The mapping in which a dotted key has this value, and nothing else stands."""
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    return typing.cast("dict[str, Any]", value)
 
 
 def parse_value(text: str) -> Any:

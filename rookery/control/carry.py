@@ -105,7 +105,8 @@ def carry_all(home: Home, runs: Sequence[str], tick: Callable[[Fleet], None]) ->
             home,
             lambda: cpus,
             lambda run, config: make_launcher(launch_of(home, run, config, links)),
-            only=frozenset(runs),
+            mine=lambda state: state.id in runs,
+            by="terminal",
         )
         try:
             while not all(_is_over(fleet.states.get(run)) for run in runs) or fleet.is_busy:

@@ -1,4 +1,4 @@
-"""The fleet: every run that a server carries, under one budget of CPUs.
+"""The fleet: every run that a server or a sweep carries, under one budget of CPUs.
 
     fleet = Fleet(home, cpus=lambda: 2, make_launcher=...)
     while not stopped: fleet.step()
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple
 
 from rookery.config.models import RunConfig
@@ -56,14 +56,17 @@ class Fleet:
         home: Home,
         cpus: Callable[[], int],
         make_launcher: MakeLauncher,
-        only: Container[str] | None = None,
+        mine: Callable[[RunState], bool] = lambda state: True,
+        by: Literal["server", "terminal"] = "server",
     ) -> None:
-        """`cpus`: how many there are now; nodes of a cluster come and go. `only`: the runs that a
-        terminal carries; None: a server's, which are all."""
+        """`cpus`: how many there are now; nodes of a cluster come and go. `mine`: the runs that
+        are seen to, where that is not every run of the home. `by`: who carries them: what a
+        terminal's death interrupts stays so, what a server's does goes on with the next."""
         self.home = home
+        self._mine = mine
         self._cpus = cpus
         self._make_launcher = make_launcher
-        self._only = only
+        self._by = by
         self._log = RunLog(home, None, logger.warning)
         self._carried: dict[str, Carried] = {}
         self._queue: list[str] = []
@@ -123,6 +126,10 @@ class Fleet:
             for run in list(self._carried):
                 self._guard(run, self._step)
             time.sleep(TICK_S)
+        self.close()
+
+    def close(self) -> None:
+        """End whatever still lives, at once; it is left for whoever comes next."""
         for run in list(self._carried):
             self._guard(run, self._drop)
 
@@ -130,16 +137,13 @@ class Fleet:
 
     def _nobody_else_answers(self, command: Unsigned) -> bool:
         run = command.run
-        if self._only is not None and run not in self._only:
+        state = self._log.states.get(run)
+        if state is not None and not self._mine(state):
             return False
-        return run in self._carried or run not in self._log.states or not self.home.is_owned(run)
-
-    @property
-    def _by(self) -> Literal["server", "terminal"]:
-        return "server" if self._only is None else "terminal"
+        return run in self._carried or state is None or not self.home.is_owned(run)
 
     def _needs_us(self, state: RunState) -> bool:
-        if self._only is not None and state.id not in self._only:
+        if not self._mine(state):
             return False
         if state.commands or state.jobs:
             return True
