@@ -7,6 +7,7 @@ import rookery.ray
 RUNNERS, ROUNDS, STEPS = 4, 5, 512
 CONFIG = {"environment": {"id": "CartPole-v1"}, "actors": {"envs_per_actor": 16}}
 
+print(f"Ray and {RUNNERS} runners start: some ten seconds", flush=True)
 ray.init(num_cpus=RUNNERS, include_dashboard=False, log_to_driver=False)
 make = ray.remote(rookery.ray.EnvRunner).options(num_cpus=1)
 runners = [make.remote(CONFIG, seed=seed) for seed in range(RUNNERS)]
@@ -21,6 +22,7 @@ for number in range(ROUNDS):
         assert header.version.number == number, "played with other weights than those set"
         seen[i] += sample.steps
         returns += [episode.total_reward for episode in sample.episodes]
+    print(f"round {number + 1} of {ROUNDS}: {sum(seen):,} steps", flush=True)
 
     # here you would learn from the samples; this only moves the weights a little
     arrays = ray.get(runners[0].get_weights.remote())["main"]

@@ -23,6 +23,7 @@ RookeryError
 ├── MaskError              a seat was offered no legal action, or was about to play an illegal one
 ├── MoveFailed             a deferred player gave no move and its fallback is to stop
 ├── LearnerFenced          another learner took the run over
+├── CrewLost               another learner of the crew is gone: this one cannot go on alone
 ├── ServerFailed           a server's answer that says nothing but that it failed
 ├── TimedOut               what was waited for did not come in time; a TimeoutError too
 └── StalenessError         a fragment reached the learner later than the bound allows
@@ -186,6 +187,10 @@ def nearest_names(name: str, known: Iterable[str], count: int = 3) -> tuple[str,
 def first_line(error: BaseException) -> str:
     """The first line of an error's message, to stand inside a message of ours."""
     return (str(error).strip().splitlines() or ["no message"])[0].rstrip(".")
+
+
+class CrewLost(RookeryError):
+    """Another learner of the crew is gone: this one cannot go on alone."""
 
 
 class LearnerFenced(RookeryError):

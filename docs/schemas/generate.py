@@ -24,7 +24,9 @@ TOPICS: dict[str, Any] = {
         | messages.LearnerClaimed
         | messages.LearnerOrders
     ),
-    messages.MODEL_UPDATES: messages.Credits | messages.LeaguePools | messages.SeatsChanged,
+    messages.MODEL_UPDATES: (
+        messages.Credits | messages.LeaguePools | messages.SeatsChanged | messages.CrewCalled
+    ),
     messages.METRICS_TRAINING: messages.TrainingMetrics,
     messages.METRICS_ACTORS: messages.ActorMetrics,
 }

@@ -51,9 +51,19 @@ class Algorithm(Protocol):
     def check(self, steps: int, lanes: int) -> None:
         """Raise ValueError, naming the fields, where the config does not fit batches like this."""
 
-    def fitted(self, steps: int, lanes: int) -> AlgorithmConfig:
-        """The nearest config that fits such batches, for numbers that nobody asked for."""
+    def fitted(self, steps: int, lanes: int, learners: int = 1) -> AlgorithmConfig:
+        """The nearest config that fits such batches, for numbers that nobody asked for; with
+        several learners, one that they can share."""
         return self.config
+
+    def shared(self, steps: int, lanes: int, learners: int) -> AlgorithmConfig:
+        """The config by which each of several learners trains its own lanes of such a batch, so
+        that a minibatch is what they take together; ValueError, naming the fields, if there is
+        none. Needs an objective that knows how much a minibatch weighs."""
+        raise ValueError(
+            f"algorithm.kind={self.config.kind} cannot be shared by several learners: set "
+            "learner.count to 1"
+        )
 
     def make_order(self, rng: np.random.Generator, steps: int, lanes: int) -> np.ndarray:
         """Which rows, lanes or places of a memory go into each gradient step: always one shape.

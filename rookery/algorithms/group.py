@@ -48,9 +48,12 @@ class Group:
         steps: int,
         weights: Mapping[str, tuple[Params, Stats]],
         rngs: Mapping[str, np.random.Generator],
+        learners: int = 1,
     ) -> None:
+        """`learners`: of a crew, each with an equal part of the lanes; members then have the
+        algorithm of one of them (`policies.fitted`)."""
         self._take(members)
-        self._steps = steps
+        self._steps, self._learners = steps, learners
         self._encoder = members[0].network.config.encoder
         first, _ = weights[members[0].name]
         shared = {name: first[name] for name in members[0].network.encoder_names(first)}
@@ -113,9 +116,16 @@ class Group:
         """Make the next order of each member that played."""
         for member in self.members:
             if member.name in played:
-                self._orders[member.name] = self._algorithms[member.name].make_order(
-                    self._rngs[member.name], self._steps, member.lanes
-                )
+                self._orders[member.name] = self._order(member)
+
+    def _order(self, member: PolicySetup) -> np.ndarray:
+        """Of several learners side by side, each numbered from its own first lane."""
+        rng, lanes = self._rngs[member.name], member.lanes // self._learners
+        make = self._algorithms[member.name].make_order
+        if self._learners == 1:
+            return make(rng, self._steps, lanes)
+        each = [make(rng, self._steps, lanes) for _ in range(self._learners)]
+        return np.concatenate(each, axis=1)
 
     def moment(self) -> Moment:
         rngs = {name: rng.bit_generator.state for name, rng in self._rngs.items()}
@@ -136,7 +146,8 @@ class Group:
             arrays[f"{name}/learner.rng"] = np.frombuffer(json.dumps(rng).encode(), np.uint8)
         return arrays
 
-    def restore(self, arrays: Arrays) -> None:
+    def restore(self, arrays: Arrays, learners: int) -> None:
+        """`learners`: of the crew that saved them; the next order is drawn anew for another one."""
         for name, leaf in self._state_arrays().items():
             saved = arrays.get(name)
             if saved is None and name.endswith(ORDER):
@@ -163,6 +174,8 @@ class Group:
             shared = _named(arrays, f"{self.members[0].name}/params", encoder.params)
             encoder = EncoderState(shared, _moments(arrays, f"encoder:{self._encoder}/optimizer"))
         self.state = GroupState(encoder, tuple(policies))
+        if learners != self._learners:
+            self.permute(self._rngs)
         self.settled = self.moment()
 
     def _fresh(self, member: PolicySetup, params: Params, stats: Stats) -> TrainState:

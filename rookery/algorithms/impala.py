@@ -60,9 +60,20 @@ class Impala(Algorithm):
                 f"{lanes} lanes (actors.envs_per_actor x learner.fragments_per_batch)"
             )
 
-    def fitted(self, steps: int, lanes: int) -> ImpalaConfig:
-        count = largest_divisor(lanes, self.config.minibatches)
+    def fitted(self, steps: int, lanes: int, learners: int = 1) -> ImpalaConfig:
+        count = largest_divisor(lanes // learners, self.config.minibatches)
         return self.config.model_copy(update={"minibatches": count})
+
+    def shared(self, steps: int, lanes: int, learners: int) -> ImpalaConfig:
+        own, parts = lanes // learners, self.config.minibatches
+        if own % parts:
+            raise ValueError(
+                f"algorithm.minibatches={parts} does not divide the {own} lanes that each of "
+                f"learner.count={learners} gets (actors.envs_per_actor x "
+                f"learner.fragments_per_batch / learner.count): set it to "
+                f"{largest_divisor(own, parts)}"
+            )
+        return self.config
 
     def make_order(self, rng: np.random.Generator, steps: int, lanes: int) -> np.ndarray:
         """A fresh permutation of the lanes per epoch, cut into minibatches."""
@@ -156,4 +167,11 @@ class Impala(Algorithm):
                 "ratio_error": jnp.max(jnp.abs(ratio - 1) * weight),
             }
 
-        return Objective(network, prepare, take, loss, config.normalize_returns)
+        return Objective(
+            network,
+            prepare,
+            take,
+            loss,
+            config.normalize_returns,
+            weigh=lambda mini: trained_rows(mini).sum(),
+        )

@@ -46,6 +46,9 @@ class Objective:
     normalize_returns: bool = False
     kl_stop: float | None = None  # the metric `kl` past which the other gradient steps are skipped
     renew: Callable[[Extra, Params, Batch, Hyper], Extra] = keep_extra  # after the gradient steps
+    weigh: Callable[[Any], Any] | None = None
+    """The rows of a minibatch that its loss and its metrics are means of; None: they are no means,
+    and several learners cannot put theirs together."""
 
 
 def trained_rows(steps: Steps) -> Any:

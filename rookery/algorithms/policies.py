@@ -51,23 +51,36 @@ def initial_weights(policies: Sequence[PolicySetup], seed: int) -> dict[str, tup
     return found
 
 
-def fitted(policy: PolicySetup, steps: int) -> PolicySetup:
-    """The policy with minibatches that divide its batch.
+def fitted(policy: PolicySetup, steps: int, learners: int = 1) -> PolicySetup:
+    """The policy with minibatches that divide its batch, or the lanes of each of several learners.
 
     The config foresees one number of lanes; where a policy has another, its algorithm says what
     comes nearest and leaves nothing over.
     """
     algorithm = algorithm_of(policy.algorithm)
-    return replace(policy, algorithm=algorithm.fitted(steps, policy.lanes))
+    if learners == 1:
+        return replace(policy, algorithm=algorithm.fitted(steps, policy.lanes))
+    if policy.lanes % learners:
+        raise ConfigError(
+            f"learner.count={learners} does not divide the {policy.lanes} lanes of a batch"
+        )
+    algorithm = algorithm_of(algorithm.fitted(steps, policy.lanes, learners))
+    try:
+        shared = algorithm.shared(steps, policy.lanes, learners)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    return replace(policy, algorithm=shared)
 
 
-def gradient_steps(policy: PolicySetup, steps: int) -> int:
+def gradient_steps(policy: PolicySetup, steps: int, learners: int = 1) -> int:
     """Gradient steps per update."""
     algorithm = algorithm_of(policy.algorithm)
-    return len(algorithm.make_order(np.random.default_rng(0), steps, policy.lanes))
+    return len(algorithm.make_order(np.random.default_rng(0), steps, policy.lanes // learners))
 
 
-def grouped(policies: Sequence[PolicySetup], steps: int) -> list[tuple[PolicySetup, ...]]:
+def grouped(
+    policies: Sequence[PolicySetup], steps: int, learners: int = 1
+) -> list[tuple[PolicySetup, ...]]:
     """Policies that are updated together: those of one encoder, and each other one by itself."""
     names = [policy.name for policy in policies]
     for name in names:
@@ -79,14 +92,16 @@ def grouped(policies: Sequence[PolicySetup], steps: int) -> list[tuple[PolicySet
         key = ("policy", policy.name) if encoder is None else ("encoder", encoder)
         if encoder is not None:
             _check_encoder(encoder, policy)
-        found.setdefault(key, []).append(fitted(policy, steps))
+        found.setdefault(key, []).append(fitted(policy, steps, learners))
     for (_, encoder), members in found.items():
         for left, right in pairwise(members):
-            _check_alike(encoder, left, right, steps)
+            _check_alike(encoder, left, right, steps, learners)
     return [tuple(members) for members in found.values()]
 
 
-def _check_alike(encoder: str, left: PolicySetup, right: PolicySetup, steps: int) -> None:
+def _check_alike(
+    encoder: str, left: PolicySetup, right: PolicySetup, steps: int, learners: int
+) -> None:
     """One joint update needs as many gradient steps of each, of one kind, through one encoder."""
     pair = f"policies {left.name!r} and {right.name!r} share the encoder {encoder!r} but"
     if _encoder_shape(left) != _encoder_shape(right):
@@ -97,7 +112,7 @@ def _check_alike(encoder: str, left: PolicySetup, right: PolicySetup, steps: int
     kinds = left.algorithm.kind, right.algorithm.kind
     if kinds[0] != kinds[1]:
         raise ConfigError(f"{pair} learn by {kinds[0]} and {kinds[1]}: use one algorithm for both")
-    counts = gradient_steps(left, steps), gradient_steps(right, steps)
+    counts = gradient_steps(left, steps, learners), gradient_steps(right, steps, learners)
     if counts[0] != counts[1]:
         raise ConfigError(
             f"{pair} make {counts[0]} and {counts[1]} gradient steps per update: set epochs and "

@@ -54,9 +54,20 @@ class PPO(Algorithm):
                 "learner.fragments_per_batch)"
             )
 
-    def fitted(self, steps: int, lanes: int) -> PPOConfig:
-        size = largest_divisor(steps * lanes, self.config.minibatch_size)
+    def fitted(self, steps: int, lanes: int, learners: int = 1) -> PPOConfig:
+        most = max(1, self.config.minibatch_size // learners)
+        size = learners * largest_divisor(steps * lanes // learners, most)
         return self.config.model_copy(update={"minibatch_size": size})
+
+    def shared(self, steps: int, lanes: int, learners: int) -> PPOConfig:
+        size = self.config.minibatch_size
+        if size % learners:
+            near = learners * max(1, size // learners)
+            raise ValueError(
+                f"algorithm.minibatch_size={size} cannot be shared by learner.count={learners}: "
+                f"set it to a multiple, like {near}"
+            )
+        return self.config.model_copy(update={"minibatch_size": size // learners})
 
     def why_alone(self) -> str | None:
         stop = self.config.kl_stop
@@ -161,4 +172,12 @@ class PPO(Algorithm):
                 "ratio_error": jnp.max(jnp.abs(ratio - 1) * weight),
             }
 
-        return Objective(network, prepare, take, loss, config.normalize_returns, config.kl_stop)
+        return Objective(
+            network,
+            prepare,
+            take,
+            loss,
+            config.normalize_returns,
+            config.kl_stop,
+            weigh=lambda mini: mini["weight"].sum(),
+        )

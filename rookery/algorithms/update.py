@@ -9,6 +9,10 @@ Parameters are stepped in parts: the encoder and each policy's own. One norm cli
 all parts by the leader's `max_grad_norm`; a part has its own moments and steps with its policy's
 learning rate, the encoder's with the leader's. The deviation of continuous actions steps faster
 than the rest: it decides how far what is played lags behind what is known.
+
+In a crew each learner computes all this on its own lanes. A loss is a mean over rows, so the whole
+minibatch's is the sum of the learners' own, each by its share of the rows: gradients and metrics
+are scaled so and summed, in one message a gradient step.
 """
 
 from __future__ import annotations
@@ -26,7 +30,14 @@ from rookery.algorithms.batch import Batch
 from rookery.algorithms.networks import Params
 from rookery.algorithms.objective import Objective, Prepared
 from rookery.algorithms.optimizer import adam
-from rookery.algorithms.statistics import explained_variance, masked_mean, update_stats
+from rookery.algorithms.statistics import (
+    explained_variance,
+    highest,
+    in_crew,
+    masked_mean,
+    total,
+    update_stats,
+)
 from rookery.algorithms.train_state import (
     EncoderState,
     GroupState,
@@ -38,6 +49,7 @@ from rookery.algorithms.train_state import (
 )
 
 DEVIATION_PACE = 5.0  # so that sampled play keeps up with greedy play
+_NO_MEANS = ("ratio_error",)  # metrics that are something else: the highest of all rows
 
 
 def make_policy_update(objective: Objective) -> PolicyUpdate:
@@ -117,7 +129,10 @@ def make_update(objectives: Sequence[Objective], trains_encoder: Sequence[bool] 
             rates.append(rates[leader])
             moving = _moving(prepared, trains_encoder)
 
-        def joint_loss(flats: list[Any], minis: list[Any]) -> tuple[Any, list[Metrics]]:
+        orders = tuple(batch.order for batch in batches)
+        shares = _shares(objectives, prepared, orders) if in_crew() else None
+
+        def joint_loss(flats: list[Any], minis: list[Any], share: Any) -> tuple[Any, list[Metrics]]:
             losses, metrics = [], []
             for i in members:
                 params = unravel[i](flats[i])
@@ -125,13 +140,15 @@ def make_update(objectives: Sequence[Objective], trains_encoder: Sequence[bool] 
                     seen = flats[-1] if trains_encoder[i] else jax.lax.stop_gradient(flats[-1])
                     params = {**unravel[-1](seen), **params}
                 found = objectives[i].loss(params, minis[i], state.policies[i].stats, hypers[i])
-                losses.append(found[0])
+                losses.append(found[0] if share is None else found[0] * share[i])
                 metrics.append(found[1])
             return _sum(losses), metrics
 
-        def learn(parts: list[Any], minis: list[Any]) -> tuple[list[Any], list[Metrics]]:
-            flats = [flat for flat, _ in parts]
-            gradients, metrics = jax.grad(joint_loss, has_aux=True)(flats, minis)
+        def learn(parts: list[Any], taken: Any) -> tuple[list[Any], list[Metrics]]:
+            flats, (minis, share) = [flat for flat, _ in parts], taken
+            gradients, metrics = jax.grad(joint_loss, has_aux=True)(flats, minis, share)
+            if share is not None:
+                gradients, metrics = _put_together(gradients, metrics, share)
             norm = jnp.sqrt(_sum([jnp.square(gradient).sum() for gradient in gradients]))
             shrink = _shrink(hypers[leader], norm)
             stepped: list[Any] = [
@@ -142,12 +159,12 @@ def make_update(objectives: Sequence[Objective], trains_encoder: Sequence[bool] 
                 stepped = [_where(*choice) for choice in zip(moving, stepped, parts, strict=True)]
             return stepped, [{**metric, "grad_norm": norm} for metric in metrics]
 
-        def step(carry: Any, orders: Any) -> tuple[Any, Any]:
-            minis = [objectives[i].take(prepared[i].rows, orders[i]) for i in members]
-            return advance(learn, carry, minis)
+        def step(carry: Any, chosen: Any) -> tuple[Any, Any]:
+            order, share = chosen
+            minis = [objectives[i].take(prepared[i].rows, order[i]) for i in members]
+            return advance(learn, carry, (minis, share))
 
-        orders = tuple(batch.order for batch in batches)
-        (parts, _), (traces, used) = jax.lax.scan(step, (parts, jnp.bool_(True)), orders)
+        (parts, _), (traces, used) = jax.lax.scan(step, (parts, jnp.bool_(True)), (orders, shares))
         encoder, seen = None, {}
         if trains_encoder:
             seen = unravel[-1](parts[-1][0])
@@ -167,25 +184,51 @@ def make_update(objectives: Sequence[Objective], trains_encoder: Sequence[bool] 
     return update
 
 
-def _always(learn: Any, carry: Any, minis: Any) -> tuple[Any, Any]:
+def _always(learn: Any, carry: Any, taken: Any) -> tuple[Any, Any]:
     parts, go = carry
-    parts, metrics = learn(parts, minis)
+    parts, metrics = learn(parts, taken)
     return (parts, go), (metrics, jnp.float32(1))
 
 
 def _until(kl_stop: float) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
     """Learn up to the first gradient step that moved the policy this far."""
 
-    def advance(learn: Any, carry: Any, minis: Any) -> tuple[Any, Any]:
+    def advance(learn: Any, carry: Any, taken: Any) -> tuple[Any, Any]:
         parts, go = carry
         blank = jax.tree.map(
-            lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(learn, parts, minis)[1]
+            lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(learn, parts, taken)[1]
         )
-        parts, metrics = jax.lax.cond(go, learn, lambda parts, _: (parts, blank), parts, minis)
+        parts, metrics = jax.lax.cond(go, learn, lambda parts, _: (parts, blank), parts, taken)
         used = go.astype(jnp.float32)
         return (parts, go & (metrics[0]["kl"] <= kl_stop)), (metrics, used)
 
     return advance
+
+
+def _shares(
+    objectives: Sequence[Objective], prepared: Sequence[Prepared], orders: Sequence[Any]
+) -> tuple[Any, ...]:
+    """Of each policy: which part of the rows of each minibatch is this learner's."""
+    found = []
+    for objective, ready, order in zip(objectives, prepared, orders, strict=True):
+        rows = jax.vmap(lambda o, f=objective, r=ready: f.weigh(f.take(r.rows, o)))(order)
+        rows = rows.astype(jnp.float32)
+        found.append(rows / jnp.maximum(total(rows), 1.0))
+    return tuple(found)
+
+
+def _put_together(
+    gradients: list[Any], metrics: list[Metrics], share: Sequence[Any]
+) -> tuple[list[Any], list[Metrics]]:
+    """The whole minibatch's; what is no mean stays each learner's own."""
+    own = [{name: x for name, x in each.items() if name in _NO_MEANS} for each in metrics]
+    means = [
+        {name: x * part for name, x in each.items() if name not in _NO_MEANS}
+        for each, part in zip(metrics, share, strict=True)
+    ]
+    flat, undo = ravel_pytree((gradients, means))
+    gradients, means = undo(total(flat))
+    return gradients, [{**mean, **rest} for mean, rest in zip(means, own, strict=True)]
 
 
 def _shrink(hyper: Hyper, norm: Any) -> Any:
@@ -216,7 +259,7 @@ def _flatten(state: GroupState) -> tuple[list[Any], list[Callable[[Any], Params]
 
 def _moving(prepared: Sequence[Prepared], trains_encoder: Sequence[bool]) -> list[Any]:
     """Which parts have a row to learn from: without one, momentum alone would move them."""
-    played = [each.weight.sum() > 0 for each in prepared]
+    played = [total(each.weight.sum()) > 0 for each in prepared]
     teachers = [has for has, trains in zip(played, trains_encoder, strict=True) if trains]
     return [*played, functools.reduce(operator.or_, teachers, jnp.bool_(False))]
 
@@ -234,9 +277,9 @@ def _fold(objective: Objective, stats: Any, batch: Batch, prepared: Prepared) ->
 
 def _summary(trace: Metrics, used: Any, prepared: Prepared) -> Metrics:
     """Means over the gradient steps that were made."""
-    metrics = {name: masked_mean(s, used) for name, s in trace.items() if name != "ratio_error"}
+    metrics = {name: masked_mean(s, used) for name, s in trace.items() if name not in _NO_MEANS}
     if "ratio_error" in trace:
-        metrics["first_ratio_error"] = trace["ratio_error"][0]
+        metrics["first_ratio_error"] = highest(trace["ratio_error"][0])
     metrics["gradient_steps"] = used.sum()
     metrics["explained_variance"] = explained_variance(
         prepared.value_t, prepared.target, prepared.weight

@@ -205,7 +205,7 @@ def _steering(commands: Commands) -> None:
     change("stop", "stop a run after a checkpoint")
     scale = change("scale", "change how many actors play, or take the learner away")
     scale.add_argument("--actors", type=integer, metavar="N", help="actor processes")
-    scale.add_argument("--learner", type=integer, metavar="0|1", choices=(0, 1))
+    scale.add_argument("--learner", type=integer, metavar="N")
     add_labels(change("label", "give a run a name, tags (--tag '': none) or notes"))
     values = change("set", "change hyperparameters while a run goes on")
     values.add_argument("values", metavar="KEY=VALUE", nargs="+")

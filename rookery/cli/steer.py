@@ -37,7 +37,7 @@ def actions_from(arguments: argparse.Namespace) -> list[Asked]:
     asked = [("scale-learner", arguments.learner), ("scale-actors", arguments.actors)]
     found: list[Asked] = [(action, {"count": n}) for action, n in asked if n is not None]
     if not found:
-        raise InputError("nothing to scale: say --actors N, or --learner 0 or 1")
+        raise InputError("nothing to scale: say --actors N, or --learner N")
     return found
 
 

@@ -26,7 +26,7 @@ class SweepProgress:
         self._told: set[int] = set()
 
     def __enter__(self) -> SweepProgress:
-        say(f"{self._sweep}: its runs have the tag sweep:{self._sweep}", self._out)
+        say(f"{self._sweep}: its runs are the group {self._sweep}", self._out)
         if self._out.isatty():
             from rich.console import Console
             from rich.live import Live

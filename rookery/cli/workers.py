@@ -14,6 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from rookery.actor.main import act
 from rookery.control.briefing import Briefing, Reach, make_home, open_briefed, recorder
 from rookery.control.check import check_environment
@@ -71,8 +73,12 @@ def elsewhere(
     near: bool,
     files: Path,
     stop: Stop,
+    address: str,
 ) -> int:
-    """The same in a process that others placed, on any node: it is told what it has to know."""
+    """The same in a process that others placed, on any node: it is told what it has to know.
+
+    `address`: of its node, as others see it.
+    """
     briefing = Briefing.of(content)
     run, reach = briefing.run, Reach(namespace, host, near, files)
     work = {"actor": act, "learner": train}[worker.kind]
@@ -82,10 +88,17 @@ def elsewhere(
             home.record,
             run,
             worker,
-            lambda: work(replace(open_context(home, run), progress=files), worker, stop),
+            lambda: work(
+                replace(open_context(home, run), progress=files, host=address), worker, stop
+            ),
         )
     record = recorder(briefing, reach)
-    return guarded(record, run, worker, lambda: work(open_briefed(briefing, reach), worker, stop))
+    return guarded(
+        record,
+        run,
+        worker,
+        lambda: work(replace(open_briefed(briefing, reach), host=address), worker, stop),
+    )
 
 
 def join(kind: str, name: str, as_json: bool = False) -> int:
@@ -117,14 +130,18 @@ def join(kind: str, name: str, as_json: bool = False) -> int:
             home.record, run, worker, lambda: act(open_context(home, run), worker, stop, every_s)
         )
     else:
-        code = guarded(
-            home.record, run, worker, lambda: train(open_context(home, run), worker, stop)
-        )
+        code = guarded(home.record, run, worker, lambda: train(_alone(home, run), worker, stop))
     home.record(WorkerExited(**identity, code=code, expected=code in (0, FENCED)))
     print(f"{kind} left {run}", file=aside, flush=True)
     if as_json:
         print_json({**identity, "code": code})
     return code
+
+
+def _alone(home: Home, run: str) -> RunContext:
+    """A learner that joins from anywhere trains by itself, however many its run had."""
+    context = open_context(home, run)
+    return replace(context, orders=structs.replace(context.orders, learners=1))
 
 
 def _unused(taken: Collection[int]) -> int:

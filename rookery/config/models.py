@@ -97,8 +97,15 @@ class ActorsConfig(Part):
 
 
 class LearnerConfig(Part):
-    """How experience becomes batches."""
+    """How experience becomes batches, and how many train on them."""
 
+    count: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="learner processes that train each batch together, an equal part each",
+    )
+    max_count: int = Field(default=8, ge=1, le=64, description="that a command may scale to")
     fragments_per_batch: int = Field(
         default=1, ge=1, le=1024, description="PPO: one per actor unless set"
     )
@@ -430,4 +437,26 @@ class RunConfig(Part):
             raise ValueError("algorithm.schedule=linear needs stop.steps or stop.minutes")
         if self.algorithm.kind in ALGORITHMS:  # a user's own is not imported to be read
             bind(self.algorithm).check(self.actors.rollout_steps, self.batch_lanes)
+        if self.learner.count > 1:
+            self._check_crew(self.learner.count)
         return self
+
+    def _check_crew(self, count: int) -> None:
+        """Several learners share a batch by its lanes."""
+        if self.launcher == "inline":
+            raise ValueError("launcher=inline trains with one learner: set learner.count to 1")
+        if self.learner.device == "gpu":
+            raise ValueError(
+                f"learner.count={count} computes on processors: set learner.device to cpu, or "
+                "learner.count to 1"
+            )
+        if self.batch_lanes % count:
+            raise ValueError(
+                f"learner.count={count} does not divide a batch of {self.batch_lanes} lanes "
+                "(actors.envs_per_actor x learner.fragments_per_batch): set learner.count to "
+                f"{max(n for n in range(1, count) if self.batch_lanes % n == 0)}, or "
+                f"actors.envs_per_actor to a multiple of {count}"
+            )
+        if self.algorithm.kind in ALGORITHMS:
+            algorithm = bind(self.algorithm)
+            algorithm.shared(self.actors.rollout_steps, self.batch_lanes, count)

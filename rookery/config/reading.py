@@ -167,14 +167,15 @@ def _fit_minibatches(merged: dict[str, Any], asked: dict[str, Any], ours: Any) -
     defaults = ActorsConfig()
     lanes = actors.get("envs_per_actor", defaults.envs_per_actor)
     steps = actors.get("rollout_steps", defaults.rollout_steps)
-    fragments = learner["fragments_per_batch"]
-    if not all(isinstance(n, int) and n > 0 for n in (lanes, steps, fragments)):
+    fragments, count = learner["fragments_per_batch"], learner.get("count", 1)
+    if not all(isinstance(n, int) and n > 0 for n in (lanes, steps, fragments, count)):
         return
     try:
         config = ours.Config.model_validate(merged["algorithm"])
     except ValidationError:
         return  # for the validation of the whole to refuse
-    fitting = ours(config).fitted(steps, lanes * fragments).model_dump()
+    learners = count if lanes * fragments % count == 0 else 1  # else there is more to say
+    fitting = ours(config).fitted(steps, lanes * fragments, learners).model_dump()
     merged["algorithm"] |= {
         name: value
         for name, value in fitting.items()

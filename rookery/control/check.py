@@ -33,7 +33,7 @@ from rookery.errors import Forbidden, InputError, RookeryError
 from rookery.output import keep_stdout
 from rookery.players.seat_map import SeatFunction, Seating, reseated
 from rookery.spaces import EnvironmentSpec, spec_from_json, spec_to_json
-from rookery.worker.policies import batch_bytes
+from rookery.worker.policies import batch_bytes, check_crew
 from rookery.worker.xla import prepare_xla
 
 MAX_ORDER_BYTES = 8 << 20
@@ -55,6 +55,8 @@ def check_config(
         check_importable(config.environment.id)
     spec = describe(config.environment.id, config.environment.kwargs)
     seating = Seating.of(config, spec, seat_function)
+    if config.learner.count > 1:
+        check_crew(config, seating)
     if home.cluster is None:
         _check_memory(config, batch_bytes(config, seating))
     check_players(config, seating, home.find_files)

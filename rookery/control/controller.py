@@ -41,7 +41,7 @@ from rookery.messages import (
     WorkerWaiting,
     encode_json,
 )
-from rookery.worker import FENCED, ONE_BLAS_THREAD, WorkerId
+from rookery.worker import FENCED, LEFT_ALONE, ONE_BLAS_THREAD, WorkerId
 
 TICK_S = 0.02  # in the first seconds, where a person waits for something to happen
 CALM_TICK_S = 0.1
@@ -215,16 +215,42 @@ class Controller:
 
     def _reconcile(self) -> None:
         now, wanted = time.monotonic(), self._wanted()
+        self._disband(wanted)
         for worker in [w for w in self._specs if w not in {f"{k}-{i}" for k, i in wanted}]:
             self._asked_to_stop.add(self._specs.pop(worker).name)
         for kind, index in wanted:
             worker = f"{kind}-{index}"
-            if worker in self._specs or self._lives(worker):
+            if worker in self._specs or self._lives(worker) or kind == "learner":
                 continue
             if self._supervisor.may_start(worker, now):
-                self._specs[worker] = self._new_incarnation(kind, index)
-                self._supervisor.started(worker, now)
+                self._start(kind, index, now)
+        self._muster([(kind, index) for kind, index in wanted if kind == "learner"], now)
         self.launcher.apply({spec.name: spec for spec in self._specs.values()})
+
+    def _start(self, kind: str, index: int, now: float) -> None:
+        worker = f"{kind}-{index}"
+        self._specs[worker] = self._new_incarnation(kind, index)
+        self._supervisor.started(worker, now)
+
+    def _disband(self, wanted: list[tuple[str, int]]) -> None:
+        """Learners end together: when one of them is gone, and when more or fewer are wanted."""
+        at_work = [spec.worker for spec in self._specs.values() if spec.worker.kind == "learner"]
+        found = sorted(worker.index for worker in at_work)
+        if found == sorted(index for kind, index in wanted if kind == "learner"):
+            return
+        for worker in at_work:
+            self._asked_to_stop.add(self._specs.pop(f"learner-{worker.index}").name)
+
+    def _muster(self, learners: list[tuple[str, int]], now: float) -> None:
+        """And begin together, when all of those before have ended."""
+        names = [f"{kind}-{index}" for kind, index in learners]
+        if any(worker in self._specs for worker in names):
+            return
+        if any(name.startswith("learner-") for name in self._started):
+            return
+        if all(self._supervisor.may_start(worker, now) for worker in names):
+            for kind, index in learners:
+                self._start(kind, index, now)
 
     def _lives(self, worker: str) -> bool:
         """Whether an incarnation of it, told to stop, is still at it: there is never a second."""
@@ -237,7 +263,8 @@ class Controller:
             return []
         if self.config.launcher == "inline":
             return [("inline", 0)]
-        learners = [("learner", i) for i in range(state.learners)]
+        led = "learner-0" not in self._elsewhere  # followers have nobody to follow otherwise
+        learners = [("learner", i) for i in range(state.learners) if led]
         actors = [("actor", i) for i in range(state.actors_wanted)]
         return [(k, i) for k, i in learners + actors if f"{k}-{i}" not in self._elsewhere]
 
@@ -282,9 +309,10 @@ class Controller:
         worker = f"{kind}-{index}"
         if seen.code == FENCED:
             self._elsewhere.add(worker)
+        if seen.code in (FENCED, LEFT_ALONE):  # the latter only follows one that has died
             self._specs.pop(worker, None)
         stopped = name in self._asked_to_stop or self.state.desired not in (RUNNING, PAUSED)
-        expected = stopped or worker in self._elsewhere
+        expected = stopped or worker in self._elsewhere or seen.code == LEFT_ALONE
         self._explain(name, kind, index, incarnation)
         self.home.record(
             WorkerExited(

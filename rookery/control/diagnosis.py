@@ -254,7 +254,7 @@ def _wanted(state: RunState) -> dict[str, WorkerState]:
 
     def is_wanted(worker: WorkerState) -> bool:
         if worker.kind == "learner":
-            return state.learners > 0
+            return worker.index < state.learners
         if worker.kind == "actor":
             return worker.index < state.actors_wanted if _is_ours(worker) else worker.running
         return True

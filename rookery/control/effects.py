@@ -146,9 +146,15 @@ def _scales_learner(state: RunState, count: int) -> str:
         return f"learners stay at {count}: nothing changes"
     if state.desired == STOPPED:
         return f"learners {state.learners} -> {count} when it is started"
-    if count:
-        return "a learner starts and goes on from the newest checkpoint"
-    return "the learner ends after a checkpoint; the actors wait for it to come back"
+    if not count:
+        one = state.learners == 1
+        gone, back = ("the learner ends", "it") if one else ("the learners end", "them")
+        return f"{gone} after a checkpoint; the actors wait for {back} to come back"
+    if not state.learners:
+        what = "a learner starts and goes" if count == 1 else f"{count} learners start and go"
+        return f"{what} on from the newest checkpoint"
+    change = f"learners {state.learners} -> {count}: all of them end after a checkpoint"
+    return f"{change}, and {_count(count, 'learner')} {_verb(count, 'go')} on from it"
 
 
 def _sets(state: RunState, config: RunConfig, values: Mapping[str, float]) -> str:

@@ -174,8 +174,13 @@ class RunState(msgspec.Struct, frozen=True):
         return max(self._actors_config("count", 1), self._actors_config("max_count", 16))
 
     def _actors_config(self, key: str, otherwise: int) -> int:
-        found = _part(_part(self.config, "config"), "actors").get(key)
-        return found if isinstance(found, int) else otherwise
+        return _number(_part(_part(self.config, "config"), "actors"), key, otherwise)
+
+    @property
+    def max_learners(self) -> int:
+        """How many learners a command may ask for."""
+        learner = _part(_part(self.config, "config"), "learner")
+        return max(_number(learner, "count", 1), _number(learner, "max_count", 8))
 
     @property
     def orders(self) -> LearnerOrders:
@@ -186,6 +191,7 @@ class RunState(msgspec.Struct, frozen=True):
             checkpoints=self.checkpoints,
             actors=self.actors or 0,
             stop=self.stop,
+            learners=max(1, self.learners),
         )
 
 
@@ -204,6 +210,7 @@ def apply(state: RunState | None, message: Command | Event) -> RunState | None:
             tags=message.tags,
             notes=message.notes,
             group=message.group,
+            learners=_number(_part(_part(message.config, "config"), "learner"), "count", 1),
         )
     if isinstance(message, get_args(Command)):
         if message.id in state.answered or message.id in state.commands:
@@ -278,6 +285,12 @@ def why_not(state: RunState | None, command: Command) -> str | None:
     match command:
         case ScaleActors(count=count) if count > state.max_actors:
             return f"{count} actors are above the limit of {state.max_actors}: actors.max_count"
+        case ScaleLearner(count=count) if count > state.max_learners:
+            return (
+                f"{count} learners are above the limit of {state.max_learners}: learner.max_count"
+            )
+        case ScaleLearner(count=count) if count > 1:
+            return why_not_set(with_learners(state.config, count), {})
         case SetHyperparameters(values=values):
             return why_not_set(state.config, combined(state.hyperparameters, values))
     return None
@@ -426,6 +439,18 @@ def _part(config: Any, key: str) -> dict[str, Any]:
     """A part of a config that nobody has judged yet."""
     found = config.get(key) if isinstance(config, Mapping) else None
     return found if isinstance(found, dict) else {}
+
+
+def _number(part: Mapping[str, Any], key: str, otherwise: int) -> int:
+    found = part.get(key)
+    return found if isinstance(found, int) else otherwise
+
+
+def with_learners(content: Mapping[str, Any], count: int) -> dict[str, Any]:
+    """What a run is, if so many learners train it."""
+    config = _part(content, "config")
+    learner = {**_part(config, "learner"), "count": count}
+    return {**content, "config": {**config, "learner": learner}}
 
 
 def exit_text(code: int) -> str:

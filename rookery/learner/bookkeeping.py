@@ -63,7 +63,9 @@ class Bookkeeper:
         league: LearnerLeague | None,
         resumed: Checkpoint[LearnerManifest] | None,
         delivery_bytes: int = 0,
+        learners: int = 1,
     ) -> None:
+        self._learners = learners
         self.inbox, self.trainer, self.transport, self.report = inbox, trainer, transport, report
         self.resumed, self._league = resumed, league
         self._bus, self._config, self._store = bus, config, store
@@ -299,6 +301,7 @@ class Bookkeeper:
             pending=len(inbox.received),
             league=league.state if league is not None else None,
             threads=self._config.learner.threads,
+            learners=self._learners,
             hyperparameters=self._applied.hyperparameters,
             pending_steps=inbox.pending_steps,
             snapshots=sorted({*snapshots, *(league.files if league is not None else ())}),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from rookery.algorithms import algorithm_of
 from rookery.algorithms.batch import blank
@@ -30,6 +31,9 @@ from rookery.worker.context import RunContext
 from rookery.worker.policies import delivery_bytes, layouts, networks, policy_setups
 from rookery.worker.xla import device_used
 
+if TYPE_CHECKING:
+    from rookery.learner.leader import Muster
+
 AHEAD_BYTES = 32 << 20  # of a batch, beyond which no second one is held beside it
 
 
@@ -46,8 +50,10 @@ def build_learner(
     at_least: int,
     wait_s: float,
     stopped: Callable[[], bool] = lambda: False,
+    muster: Muster | None = None,
 ) -> Learner:
-    """The learner, going on from the newest good checkpoint if there is one.
+    """The learner, going on from the newest good checkpoint if there is one; with `muster` it leads
+    a crew.
 
     The first weights go out before anything is compiled: actors get ready meanwhile.
     """
@@ -96,6 +102,7 @@ def build_learner(
         pools = league.begin(manifest.number, arrays)
     transport.announce(arrays, pools)
 
+    crew = muster(generation) if muster is not None else None
     from rookery.learner.trainer import Trainer  # imports JAX
 
     def batches_of(fragments: int) -> list[PolicySetup]:
@@ -103,14 +110,15 @@ def build_learner(
         return [replace(setups[p], lanes=lanes[p].lanes * fragments) for p in config.learning]
 
     trainer = Trainer(
-        batches_of(inbox.book.fragments_per_batch), config.actors.rollout_steps, config.seed
+        batches_of(inbox.book.fragments_per_batch), config.actors.rollout_steps, config.seed, crew
     )
     if checkpoint is not None:
-        trainer.restore(checkpoint.arrays)
+        trainer.restore(checkpoint.arrays, manifest.learners)
+    learners = 1 if crew is None else crew.size
     transport.critics = trainer.critic_arrays
     if league is not None:
         league.reset = trainer.reset
-    device = device_used(config.learner.device)
+    device = device_used("cpu" if crew else config.learner.device) + f" x {learners}" * bool(crew)
     report = Report(run, manifest.windows, len(context.spec.seats), manifest.train_s, device)
     if wait_s and inbox.receive(transport.number, wait_s=0.0):
         transport.grant()  # the first fragments are played while the update compiles
@@ -128,6 +136,7 @@ def build_learner(
         league,
         checkpoint,
         each,
+        learners,
     )
     ahead = min(1, config.learner.max_policy_lag_versions)
     large = each * inbox.book.fragments_per_batch > AHEAD_BYTES
@@ -141,6 +150,8 @@ def build_learner(
         lambda fragments: trainer.reshape(batches_of(fragments)),
         transport.grant,
     )
+    if muster is not None:
+        stopped = muster.stopped
     loop = learn(
         inbox, trainer, transport, bookkeeper.progress, league, stopped, ahead, scaling.holds
     )

@@ -20,10 +20,7 @@ def claim(bus: Bus, at_least: int) -> int:
     token = secrets.token_hex(8)
     while True:
         start = bus.end(EXPERIENCES)  # before the look at what is taken: no claim is in between
-        keys = [k for k in bus.newest_headers(EXPERIENCES) if k.startswith(LEARNER_KEY)]
-        numbers = [key.removeprefix(LEARNER_KEY) for key in keys]
-        taken = [int(number) for number in numbers if number.isdecimal()]
-        generation = max([at_least - 1, *taken]) + 1
+        generation = max(at_least - 1, newest_generation(bus)) + 1
         claimed = LearnerClaimed(generation=generation, token=token)
         headers = {"kind": "claimed", "generation": str(generation), "token": token, "steps": "0"}
         key = f"{LEARNER_KEY}{generation}"
@@ -32,6 +29,13 @@ def claim(bus: Bus, at_least: int) -> int:
         first = next(h for h in claims if h.get("generation") == str(generation))
         if first.get("token") == token:
             return generation
+
+
+def newest_generation(bus: Bus) -> int:
+    """The last one that a learner claimed; 0: none."""
+    keys = [k for k in bus.newest_headers(EXPERIENCES) if k.startswith(LEARNER_KEY)]
+    numbers = [key.removeprefix(LEARNER_KEY) for key in keys]
+    return max([0, *(int(number) for number in numbers if number.isdecimal())])
 
 
 class Branch:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from contextlib import ExitStack
 
 from rookery.learner.build import Learner, build_learner
+from rookery.learner.follower import follow
+from rookery.learner.leader import mustered
 from rookery.learner.loop import Updated
 from rookery.messages import RunEnded
 from rookery.messages.frame import Arrays
@@ -16,9 +19,15 @@ from rookery.worker.xla import prepare_xla
 
 def train(context: RunContext, worker: WorkerId, stop: Callable[[], bool]) -> int:
     """Train until the run's target or limit is reached, or it is told to stop."""
-    prepare_xla(context.config.learner.threads, context.config.learner.device)
-    with context.pulse(worker) as pulse:
-        learner = build_learner(context, worker.incarnation, WAIT_S, stop)
+    crew = context.orders.learners
+    together = crew > 1 or worker.index > 0  # on processors, wherever they are
+    device = "cpu" if together else context.config.learner.device
+    prepare_xla(context.config.learner.threads, device)
+    if worker.index > 0:
+        return follow(context, worker, stop)
+    with context.pulse(worker) as pulse, ExitStack() as stack:
+        muster = stack.enter_context(mustered(context, crew, stop)) if crew > 1 else None
+        learner = build_learner(context, worker.incarnation, WAIT_S, stop, muster)
         ended: RunEnded | None = None
         for updated in learner.loop:
             pulse.busy("training")

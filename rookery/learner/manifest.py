@@ -31,6 +31,7 @@ class LearnerManifest(Manifest, kw_only=True):
     hyperparameters: dict[str, float] = msgspec.field(default_factory=dict)  # as last told
     pending_steps: int | None = None  # of those fragments; None: an older Rookery did not say
     snapshots: list[str] | None = None  # the files that going on from here may read; None: as above
+    learners: int = 1  # of the crew that saved it: the next order of minibatches is theirs
 
     @classmethod
     def beginning(cls, run: str, config: RunConfig, has_league: bool) -> LearnerManifest:

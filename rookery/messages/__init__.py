@@ -5,6 +5,7 @@
                        ActorLeft, LearnerOrders                    controller -> learner
     model_updates      Weights, Credits, LeaguePools               learner -> actors, viewers
                        SeatsChanged                                controller -> actors
+                       CrewCalled                                  leader -> followers
     commands.control   Command, signed                             people, scripts -> controller
     events             Event                                       controller, workers -> everyone
     control.states     Saved, signed (`control.saved_states`)      readers of the log -> the next
@@ -40,6 +41,7 @@ from rookery.messages.coordination import (
     ActorJoined,
     ActorLeft,
     Credits,
+    CrewCalled,
     LeaguePools,
     LearnerClaimed,
     LearnerOrders,
@@ -68,6 +70,7 @@ from rookery.messages.events import (
 from rookery.messages.ids import (
     COMMANDS,
     CREDITS_KEY,
+    CREW_KEY,
     CRITIC_KEY,
     EVENTS,
     EXPERIENCES,
@@ -115,6 +118,7 @@ JsonMessage = (
     | Credits
     | LeaguePools
     | SeatsChanged
+    | CrewCalled
     | Command
     | Event
     | TrainingMetrics
@@ -130,6 +134,7 @@ __all__ = [
     "ActorMetrics",
     "COMMANDS",
     "CREDITS_KEY",
+    "CREW_KEY",
     "CRITIC_KEY",
     "CheckpointDamaged",
     "CheckpointSaved",
@@ -138,6 +143,7 @@ __all__ = [
     "CommandRejected",
     "CreateRun",
     "Credits",
+    "CrewCalled",
     "DeleteRun",
     "EVENTS",
     "EXPERIENCES",

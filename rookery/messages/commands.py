@@ -94,9 +94,9 @@ class ScaleActors(_Command, frozen=True, kw_only=True, tag="scale_actors"):
 
 
 class ScaleLearner(_Command, frozen=True, kw_only=True, tag="scale_learner"):
-    """Take the learner away after a checkpoint (0), or bring it back (1)."""
+    """Change how many learners train together: they begin anew from a checkpoint. 0: nobody."""
 
-    count: Annotated[int, Meta(ge=0, le=1, description="0 or 1")]
+    count: Annotated[int, Meta(ge=0, le=64, description="learner processes; 0: nobody trains")]
 
 
 class SetHyperparameters(_Command, frozen=True, kw_only=True, tag="set_hyperparameters"):

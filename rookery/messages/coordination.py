@@ -36,6 +36,16 @@ class LearnerClaimed(JsonRecord, frozen=True, kw_only=True, tag="claimed"):
     token: str
 
 
+class CrewCalled(JsonRecord, frozen=True, kw_only=True, tag="crew"):
+    """The leader of a generation waits for its followers, at this address of its machine."""
+
+    generation: int
+    size: int  # learners, the leader included
+    host: str
+    port: int
+    token: str  # what a follower has to say there; good for this generation alone
+
+
 class LearnerOrders(JsonRecord, frozen=True, kw_only=True, tag="orders"):
     """What the log of commands asks of the learner now: all of it, so the newest is enough."""
 
@@ -45,6 +55,7 @@ class LearnerOrders(JsonRecord, frozen=True, kw_only=True, tag="orders"):
     checkpoints: int  # how many were ever asked for
     actors: int = 0  # how many are wanted; 0: as the config says
     stop: dict[str, int | float | None] | None = None  # bounds, as in a config; None: as it says
+    learners: int = 1  # how many train together; looked at when they start
 
 
 class Credits(JsonRecord, frozen=True, kw_only=True, tag="credits"):

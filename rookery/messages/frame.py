@@ -23,7 +23,7 @@ from rookery.errors import MessageError
 from rookery.messages.json_records import SCHEMA, check_schema
 
 MAGIC = b"RKRY"
-FRAGMENT, WEIGHTS = 1, 2
+FRAGMENT, WEIGHTS, CREW = 1, 2, 3
 ALIGN = 64
 MAX_HEADER_BYTES = 4 << 20
 MAX_ARRAYS = 256
@@ -66,7 +66,7 @@ def frame(kind: int, header_bytes: int, chunks: list[Any]) -> bytes:
     return b"".join([PREFIX.pack(MAGIC, SCHEMA, kind, header_bytes, crc), *chunks])
 
 
-def open_frame(payload: bytes, kind: int, decoder: Any) -> tuple[Any, int]:
+def open_frame(payload: bytes | bytearray, kind: int, decoder: Any) -> tuple[Any, int]:
     if len(payload) < PREFIX.size:
         raise MessageError(f"{len(payload)} bytes are too few for a message")
     magic, schema, found, header_bytes, crc = PREFIX.unpack_from(payload)
@@ -87,7 +87,7 @@ def open_frame(payload: bytes, kind: int, decoder: Any) -> tuple[Any, int]:
         raise MessageError(f"not a valid header: {error}") from error
 
 
-def view_array(payload: bytes, offset: int, entry: ArrayHeader) -> np.ndarray:
+def view_array(payload: bytes | bytearray, offset: int, entry: ArrayHeader) -> np.ndarray:
     if entry.dtype not in DTYPES:
         raise MessageError(f"array {entry.name!r} has the unsupported dtype {entry.dtype!r}")
     if len(entry.shape) > MAX_RANK or any(n < 0 for n in entry.shape):

@@ -18,6 +18,7 @@ CREDITS_KEY = "credits"
 LEAGUE_KEY = "league"
 CRITIC_KEY = "critic/"  # and the policy's name
 SEATS_KEY = "seats"
+CREW_KEY = "crew"
 ORDERS_KEY = "orders"  # among the actors' keys
 LEARNER_KEY = "learner."  # and its generation: of claims, among the actors' keys
 WALK_IN = "walk-in."  # and a name: who sends fragments that nobody granted, among the actors' keys

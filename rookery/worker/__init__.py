@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 FENCED = 75  # exit code of a learner whose run another one took over
+LEFT_ALONE = 76  # exit code of a learner whose crew has lost another
 HUNG = 71  # exit code of a worker whose environment hung
 NICENESS = "ROOKERY_NICENESS"  # how far a worker steps back behind its server; nothing: not at all
 LIFELINE = "ROOKERY_LIFELINE"  # "stdin": the worker ends when its standard input closes

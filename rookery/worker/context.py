@@ -41,6 +41,7 @@ class RunContext:
     find: FindRun  # another run, by id, prefix or `last`
     open_recorded: Callable[[str], Bus]  # another run's bus, to train on what it holds
     progress: Path | None = None  # where workers say how far they are; None: nobody looks
+    host: str = "127.0.0.1"  # this machine's address, for the other learners of a crew
 
     def pulse(self, worker: WorkerId) -> Pulse:
         """What the worker says its progress with; a bus that is away is not its own slowness."""

@@ -13,7 +13,7 @@ import numpy as np
 from rookery.algorithms import algorithm_of
 from rookery.algorithms.batch import blank
 from rookery.algorithms.networks import Network
-from rookery.algorithms.policies import PolicySetup
+from rookery.algorithms.policies import PolicySetup, grouped
 from rookery.config.models import RunConfig
 from rookery.errors import ConfigError
 from rookery.messages.steps import named_arrays
@@ -129,6 +129,13 @@ def policy_setups(config: RunConfig, seating: Seating) -> dict[str, PolicySetup]
         )
         for name, policy in config.all_policies.items()
     }
+
+
+def check_crew(config: RunConfig, seating: Seating) -> None:
+    """Raise what keeps several learners from sharing the batches of any policy that learns."""
+    setups, learner = policy_setups(config, seating), config.learner
+    learning = [setups[policy] for policy in config.learning]
+    grouped(learning, config.actors.rollout_steps, learner.count)
 
 
 def is_solo(seating: Seating) -> bool:

@@ -17,9 +17,9 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from rookery.errors import EnvironmentFailed, LearnerFenced, RookeryError
+from rookery.errors import CrewLost, EnvironmentFailed, LearnerFenced, RookeryError
 from rookery.messages import WorkerFailed
-from rookery.worker import FENCED, WorkerId
+from rookery.worker import FENCED, LEFT_ALONE, WorkerId
 from rookery.worker.context import RecordEvents
 
 WAIT_S = 0.1  # how long a worker sleeps on the bus before it looks up
@@ -43,13 +43,20 @@ def guarded(record: RecordEvents, run: str, worker: WorkerId, work: Callable[[],
     """Do the work; whatever ends it is written to the log of events first."""
     try:
         return work()
-    except LearnerFenced as error:
+    except (LearnerFenced, CrewLost) as error:
         print(f"rookery: {error}", file=sys.stderr, flush=True)
-        return FENCED
+        return exit_code(error)
     except Exception as error:  # noqa: BLE001 the worker's outermost frame: report, then die
         traceback.print_exc()
         record(failure(run, worker, error))
-        return 1
+        return exit_code(error)
+
+
+def exit_code(error: BaseException) -> int:
+    """Of a worker that this ends."""
+    if isinstance(error, CrewLost):
+        return LEFT_ALONE
+    return FENCED if isinstance(error, LearnerFenced) else 1
 
 
 def failure(run: str, worker: WorkerId, error: BaseException) -> WorkerFailed:

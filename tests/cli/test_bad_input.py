@@ -51,6 +51,36 @@ REFUSED = {
     "a part that is no mapping": ((*CARTPOLE, "--set", "actors=5"), "actors"),
     "an algorithm that is no mapping": ((*CARTPOLE, "--set", "algorithm=impala"), "algorithm.kind"),
     "unknown launcher": ((*CARTPOLE, "--launcher", "kubernetes"), "local"),
+    "more learners than lanes can be shared by": (
+        (*CARTPOLE, "--envs-per-actor", 32, "--set", "learner.count=3"),
+        "set learner.count to 2, or actors.envs_per_actor to a multiple of 3",
+    ),
+    "a minibatch that learners cannot share": (
+        (*CARTPOLE, *("--set", "learner.count=2", "--set", "algorithm.minibatch_size=1")),
+        "set it to a multiple, like 2",
+    ),
+    "lanes of a learner that do not make minibatches": (
+        (
+            *(*CARTPOLE, "--algorithm", "impala", "--envs-per-actor", 8),
+            *("--set", "learner.count=2", "--set", "algorithm.minibatches=8"),
+        ),
+        "set it to 4",
+    ),
+    "several learners in one process": (
+        (*TINY, "--set", "learner.count=2"),
+        "launcher=inline trains with one learner: set learner.count to 1",
+    ),
+    "several learners on GPUs": (
+        (*CARTPOLE, "--set", "learner.count=2", "--set", "learner.device=gpu"),
+        "set learner.device to cpu",
+    ),
+    "an algorithm that learners cannot share": (
+        (
+            *(*CARTPOLE, "--algorithm", "tests.algorithms.toy_algorithm:Reinforce"),
+            *("--set", "learner.count=2"),
+        ),
+        "cannot be shared by several learners: set learner.count to 1",
+    ),
     "options that disagree": ((*CARTPOLE, "--bus", "memory"), "launcher"),
     "unsupported store": ((*CARTPOLE, "--set", "checkpoint.uri=s3://b"), "s3://BUCKET/PREFIX"),
     "unknown option": ((*CARTPOLE, "--stepz", 5), "--steps"),

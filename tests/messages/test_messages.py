@@ -83,12 +83,16 @@ SAMPLES |= {
     "Name": "a try",
     "Tags": ["nightly"],
     "Notes": "so far",
-    **{("LabelRun", key): value for key, value in (("name", "a"), ("tags", ["b"]), ("notes", "c"))},
+    "Group": "seeds-1",
+    **{
+        ("LabelRun", key): value
+        for key, value in (("name", "a"), ("tags", ["b"]), ("notes", "c"), ("group", "d"))
+    },
     ("ResumeRun", "steps"): 3,
     **{("ResumeRun", bound): 1.5 for bound in ("minutes", "until_return")},
     ("LearnerOrders", "stop"): {"steps": 3, "minutes": 1.5, "until_return": None},
     ("ScaleActors", "count"): 3,
-    ("ScaleLearner", "count"): 1,
+    ("ScaleLearner", "count"): 3,
     ("SetHyperparameters", "values"): {"algorithm.learning_rate": 1e-4},
     ("SetSeatMap", "seats"): {"*": {"draw": [{"player": "main", "weight": 1.0}]}},
     ("Evaluate", "episodes"): 7,

@@ -78,7 +78,14 @@ class RayWorker:
         entry: Any = importlib.import_module(ENTRY)
         try:
             code = entry.elsewhere(
-                self._worker, briefing, namespace, host, near, self._files, self._stop
+                self._worker,
+                briefing,
+                namespace,
+                host,
+                near,
+                self._files,
+                self._stop,
+                ray.util.get_node_ip_address(),
             )
             return _encode(End(code, self._log()))
         finally:
