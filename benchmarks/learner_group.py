@@ -34,7 +34,7 @@ from rookery.messages.steps import Steps
 from rookery.spaces import Categorical, Leaf, SeatSpec
 from rookery.worker.xla import prepare_xla
 
-FRAME = (32, 32, 3)
+FRAME = (84, 84, 4)
 IMAGES = SeatSpec((Leaf("", "image", FRAME, "uint8"),), Categorical(6))
 SLOTS, STEPS = 16, 32
 HERE = "127.0.0.1"
@@ -137,7 +137,7 @@ def made_config() -> RunConfig:
     return build(
         {
             "environment": {"id": "benchmark"},
-            "algorithm": {"kind": "ppo", "minibatch_size": 128, "epochs": 2},
+            "algorithm": {"kind": "ppo", "minibatch_size": 256, "epochs": 1},
             "actors": {"envs_per_actor": SLOTS, "rollout_steps": STEPS},
         }
     )

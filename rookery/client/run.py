@@ -145,7 +145,7 @@ class ClientRun(ABC):
         reason: str = "",
         dry_run: bool = False,
     ) -> Answer:
-        """Change how many actors play; `learner` 0 takes the learner away, 1 brings it back.
+        """Change how many actors play; `learner`: how many train together, 0 takes all away.
 
         Both are two commands: the answer is the second one's, with what both do.
         """

@@ -6,6 +6,7 @@ this one is doing. Nothing that is read is believed before its frame was checked
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import socket
 import struct
@@ -30,7 +31,8 @@ class Line:
         self._came: queue.Queue[CrewMessage] = queue.Queue(_AHEAD)
         self._closed = False
         keep_alive(connection)
-        threading.Thread(target=self._read, name=f"line to {name}", daemon=True).start()
+        self._thread = threading.Thread(target=self._read, name=f"line to {name}", daemon=True)
+        self._thread.start()
 
     def send(self, payload: bytes) -> None:
         try:
@@ -48,7 +50,9 @@ class Line:
     def close(self) -> None:
         """In good order: that the other end closes it too is no loss."""
         self._closed = True
-        self._connection.close()
+        with contextlib.suppress(OSError):  # its own thread may have closed it
+            self._connection.shutdown(socket.SHUT_RDWR)
+        self._thread.join(_SILENT_S)
 
     def _read(self) -> None:
         try:
@@ -59,6 +63,8 @@ class Line:
         except (OSError, MessageError) as error:
             if not self._closed:
                 self._lost(gone(self.name, error))
+        finally:
+            self._connection.close()
 
 
 def gone(name: str, error: Exception | None = None) -> str:

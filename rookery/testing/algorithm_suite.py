@@ -145,6 +145,22 @@ class AlgorithmSuite:
         algorithm.check(STEPS, LANES)
         assert algorithm.fitted(STEPS, LANES) == config
 
+    def test_several_learners_can_share_it_or_it_says_so(self, config: AlgorithmConfig) -> None:
+        """Whoever shares its minibatches has to say how much each of them weighs."""
+        algorithm = algorithm_of(config)
+        try:
+            own = algorithm_of(algorithm.shared(STEPS, LANES, 2))
+        except ValueError as error:
+            assert "learner.count" in str(error)
+            return
+        own.check(STEPS, LANES // 2)
+        assert own.make_objective(NETWORK).weigh is not None
+        orders = [
+            each.make_order(np.random.default_rng(0), STEPS, lanes)
+            for each, lanes in ((algorithm, LANES), (own, LANES // 2))
+        ]
+        assert orders[0].shape == (orders[1].shape[0], 2 * orders[1].shape[1])
+
     def test_it_is_read_without_jax(self, config: AlgorithmConfig) -> None:
         module = type(algorithm_of(config)).__module__
         code = f"import sys, {module}; sys.exit('jax' in sys.modules)"

@@ -62,10 +62,16 @@ def test_the_kl_of_the_whole_minibatch_stops_both(compared: Any) -> None:
     assert 0 < found["last"]["gradient_steps"] < found["all_steps"]
 
 
+def pair() -> tuple[socket.socket, socket.socket]:
+    with socket.create_server((HERE, 0)) as listener:
+        near = socket.create_connection(listener.getsockname(), WAIT_S)
+        return near, listener.accept()[0]
+
+
 @pytest.fixture
 def ends() -> Iterator[tuple[Line, Line, Bond, Bond, list[int]]]:
     """Two ends of a line, what ties each to the other, and what ended."""
-    left, right = socket.socketpair(socket.AF_UNIX)
+    left, right = pair()
     ended: list[int] = []
     bonds = Bond(ended.append), Bond(ended.append)
     lines = Line(left, "learner-1", bonds[0].lose), Line(right, "learner-0", bonds[1].lose)
@@ -103,17 +109,17 @@ def test_a_learner_whose_other_is_gone_is_ended_even_if_it_cannot_look(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(crew, "GRACE_S", 0.01)
-    left, right = socket.socketpair(socket.AF_UNIX)
+    left, right = pair()
     over, codes = threading.Event(), []
     bond = Bond(lambda code: (codes.append(code), over.set()))
-    Line(left, "learner-1", bond.lose)
+    line = Line(left, "learner-1", bond.lose)
     right.close()
     wait_for(over, "the end of the one that is left")
     assert codes == [LEFT_ALONE]
     with pytest.raises(CrewLost, match="learner-1 is gone"):
         bond.check()
     assert isinstance(bond.explain(RuntimeError("a collective failed")), CrewLost)
-    left.close()
+    line.close()
 
 
 def test_whoever_said_that_it_is_over_is_no_loss(ends: Any) -> None:
