@@ -10,7 +10,7 @@ seed (`trials.command_id`), so that one who begins in the middle sends nothing t
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rookery.config.models import RunConfig
@@ -21,7 +21,7 @@ from rookery.control.local_log import run_here
 from rookery.control.run_state import ACTIVE
 from rookery.control.service import Check, Service
 from rookery.control.settings import Allow
-from rookery.errors import ConfigError, RookeryError
+from rookery.errors import ConfigError, InputError, RookeryError
 from rookery.messages import Evaluate, StartRun, StopRun
 from rookery.tuning.carrier import cpus_here, run_cost
 from rookery.tuning.configs import Configs
@@ -165,21 +165,35 @@ class Conductor:
         number = next((n for n in range(self.spec.trials) if n not in known), None)
         if number is None:
             return False
-        self._create(number, 0, self.propose(number))
+        self._begin_trial(number)
         return True
 
-    def propose(self, number: int) -> Values:
-        """Values that make a valid config; a space may have corners that do not."""
-        told, error = self.told(), ConfigError("nothing was tried")
+    def _begin_trial(self, number: int) -> None:
+        """With the first proposal of which a run can be made."""
+        error: InputError | None = None
+        for values in self.proposals(number):
+            try:
+                return self._create(number, 0, values)
+            except InputError as caught:
+                error = caught
+        raise ConfigError(f"of {TRIES} proposals in a row no run can be made: {error}")
+
+    def proposals(self, number: int) -> Iterator[Values]:
+        """Those that make a valid config, as a space may have corners that do not; each is a better
+        try than the one before was."""
+        told, error, found = self.told(), ConfigError("nothing was tried"), False
         for again in range(TRIES):
             values = self._propose(self.spec.space, told, number + again * self.spec.trials)
+            told.append(Told(values, "failed"))
             try:
                 self.configs.build(values)
-                return values
             except ConfigError as caught:
                 error = caught
-                told.append(Told(values, "failed"))
-        raise ConfigError(f"{TRIES} proposals in a row make no valid config: {error}")
+                continue
+            found = True
+            yield values
+        if not found:
+            raise ConfigError(f"{TRIES} proposals in a row make no valid config: {error}")
 
     def _create(self, number: int, seed: int, values: Values) -> None:
         run_here(

@@ -19,9 +19,12 @@ from rookery.config.code import refuse_while_imported
 from rookery.config.models import RunConfig
 from rookery.config.reading import placed
 from rookery.control.check import check_config
-from rookery.control.create import author
+from rookery.control.create import author, local_service
 from rookery.control.home import Home
-from rookery.errors import ConfigError, InputError
+from rookery.control.local_log import LocalLog, run_here
+from rookery.control.run_state import PAUSED, RUNNING
+from rookery.errors import ConfigError, InputError, MissingExtra
+from rookery.messages import StopRun
 from rookery.tuning.carrier import Carrier, cpus_here, run_cost
 from rookery.tuning.conductor import Conductor, check_room
 from rookery.tuning.configs import Configs
@@ -214,10 +217,12 @@ class Sweep:
         self._files.ask_to_stop(self.id, True)
         if self._files.is_carried(self.id):
             return
-        with self._files.carrying(self.id):
-            conductor = Conductor(self._home, self.spec, self.configs, propose=_nobody)
-            conductor.stop()
-            conductor.close()
+        reason = f"{self.id} was stopped"
+        service = local_service(self._home, LocalLog(self._home))
+        for attempt in (attempt for trial in self.trials for attempt in trial.attempts):
+            if attempt.run and self._home.state(attempt.run).desired in (RUNNING, PAUSED):
+                stop = StopRun(run=attempt.run, author=author(), reason=reason)
+                run_here(service.submit(stop))
 
 
 def begin(home: Home, base: Mapping[str, Any], settings: SweepSettings) -> Sweep:
@@ -237,7 +242,7 @@ def begin(home: Home, base: Mapping[str, Any], settings: SweepSettings) -> Sweep
     for config in sweep.configs.extremes():
         check_room(home, config)
     conductor = Conductor(home, spec, sweep.configs)
-    config = sweep.configs.build(conductor.propose(0))
+    config = sweep.configs.build(next(conductor.proposals(0)))
     check_config(home, config)
     SweepFiles(home).write(spec)
     return sweep
@@ -294,8 +299,6 @@ def table_of(trials: list[Trial]) -> list[dict[str, Any]]:
 
 def importance_of(search: Search, trials: list[Trial]) -> dict[str, float]:
     """Empty where too little is known, or Optuna is not installed."""
-    from rookery.errors import MissingExtra
-
     done = [trial for trial in trials if trial.value is not None]
     if len(done) < LEAST_TOLD or len({trial.value for trial in done}) == 1:
         return {}
@@ -311,10 +314,6 @@ def importance_of(search: Search, trials: list[Trial]) -> dict[str, float]:
         return {}
     found = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator(), params=varied)
     return {key: float(share) for key, share in found.items()}
-
-
-def _nobody(search: Search, told: Any, number: int) -> dict[str, Any]:
-    raise AssertionError("a sweep that stops proposes nothing")
 
 
 def _yaml(config: RunConfig) -> str:

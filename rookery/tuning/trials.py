@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 from rookery.control.run_state import ACTIVE, DELETED, RunState
@@ -26,6 +27,7 @@ TrialStatus = Literal["to do", "going", "done", "pruned", "failed", "stopped"]
 BUSY = ("going", "trained", "judged")
 
 
+@cache
 def command_id(sweep: str, trial: int, seed: int, what: What = "create") -> str:
     """Of a command that the sweep sends, once and for all."""
     return hashlib.sha256(f"{sweep} {trial} {seed} {what}".encode()).hexdigest()[:32]

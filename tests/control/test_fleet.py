@@ -394,3 +394,16 @@ def test_a_run_that_was_asked_to_stop_before_its_terminal_died_gets_its_last_wor
     yard.step()
     assert yard.state(run).status == "stopped" and not yard.home.is_owned(run)
     assert run not in yard.launchers or not yard.workers(run)
+
+
+def test_a_fleet_of_some_runs_leaves_all_others_alone(yard: Yard) -> None:
+    """As a sweep's: what others have asked for waits for a server."""
+    other = yard.create()
+    mine = yard.create()
+    yard.fleet._mine = lambda state: state.id == mine
+    yard.step()
+    assert yard.state(mine).status == "running"
+    assert yard.state(other).status == "created" and yard.state(other).commands
+    assert not yard.home.is_owned(other)
+    yard.fleet.close()
+    assert not yard.home.is_owned(mine) and yard.launchers[mine].closed

@@ -46,6 +46,7 @@ SAYS = {  # what a command begins with -> what the pages say that it prints
     "make run": r"solved: .*475[\s\S]*next: .*rookery",
     "rookery train CartPole-v1 --until-return 475": r"solved: [\s\S]*try: ",
     "rookery train": r"(solved|finished|limited): [\s\S]*try: ",
+    "rookery sweep CartPole-v1": r"best: trial \d+ with",
     "rookery match": r"script:|points",
     "rookery ladder": r"main@0",
     "rookery serve": r"http://127\.0\.0\.1:\d+/#token=rk_",

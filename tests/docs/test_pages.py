@@ -19,8 +19,13 @@ from rookery.bus.kafka.settings import KafkaSettings
 from rookery.cli import main
 from rookery.cli.config import config_from
 from rookery.cli.parser import EPILOG, all_commands
+from rookery.cli.sweep import _asked as sweep_asked
+from rookery.cli.sweep import second_word, sweep_new
 from rookery.config.reading import build, validate
 from rookery.control.settings import FILE, Settings
+from rookery.tuning.configs import Configs
+from rookery.tuning.spec import read_settings
+from rookery.tuning.text import read_mapping
 from tests.docs import pages
 from tests.docs.pages import PAGES, ROOT, Fence, fences
 
@@ -67,8 +72,11 @@ def test_every_fence_is_of_a_language_that_is_tried(page: str) -> None:
 def test_the_parser_takes_a_command(command: str) -> None:
     argv = pages.words(command)[1:]
     arguments = main._parse(argv)
-    if arguments.name in ("train", "submit", "config"):
+    if arguments.name in ("train", "submit", "config") and arguments.config != "best.yaml":
         assert config_from(arguments).environment.id
+    if arguments.verb is sweep_new:
+        base, settings = sweep_asked(arguments)
+        assert Configs(base, read_mapping(settings.search)).plain.environment.id
 
 
 def test_other_commands_are_of_programs_that_are_known() -> None:
@@ -86,7 +94,7 @@ def test_a_command_in_the_text_has_a_verb_and_options_that_there_are(page: str) 
     for span in SPANS.findall(pages.prose(page)):
         if not span.startswith("rookery ") or "|" in span:
             continue
-        first, *rest = shlex.split(span.replace("...", ""))[1:]
+        first, *rest = second_word(shlex.split(span.replace("...", ""))[1:])
         assert first in verbs or first.startswith("-"), f"{page}: {span}"
         own = verbs.get(first, parser)
         below = [a.choices for a in own._actions if isinstance(a.choices, dict)]
@@ -110,6 +118,9 @@ def test_a_config_is_valid(fence: Fence, tmp_path: Path) -> None:
         for name in ("ca.pem", "me.pem", "me.key"):
             (tmp_path / name).write_text("")
         KafkaSettings.of("kafka://broker:9093", str(tmp_path / "kafka.yaml"))
+    elif "sweep" in found:
+        settings = read_settings(found.pop("sweep"))
+        Configs(found, read_mapping(settings.search))
     else:  # a part of a run's config: the rest is left out, not wrong
         policies = {name: {} for name in ("aggressive", "defensive") if name in fence.text}
         rest = {"environment": {"id": "pgx:connect_four"}, "stop": {"steps": 1}}

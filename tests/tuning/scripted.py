@@ -18,6 +18,7 @@ from rookery.control.home import Home
 from rookery.control.run_log import RunLog
 from rookery.control.run_state import ACTIVE, STOPPED, RunState
 from rookery.envs.registry import describe
+from rookery.errors import InputError
 from rookery.messages import Evaluate, JobDone, RunEnded
 from rookery.spaces import spec_to_json
 from rookery.tuning.conductor import Conductor
@@ -72,10 +73,13 @@ class ScriptedSweep:
         self.home, self.spec = home, spec
         self.owner = ScriptedOwner(home, score, ends)
         self.configs = Configs(spec.base, spec.space)
+        self.can_be_made: Callable[[Mapping[str, Any]], bool] = lambda config: True
         self.conductor = self.again()
 
     def again(self) -> Conductor:
         async def check(order: Mapping[str, Any]) -> dict[str, Any]:
+            if not self.can_be_made(order["config"]):
+                raise InputError("this machine is too small for it")
             return cartpole()
 
         self.conductor = Conductor(self.home, self.spec, self.configs, check)

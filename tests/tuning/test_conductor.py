@@ -185,6 +185,33 @@ def test_a_space_without_a_valid_config_says_so(home: Path) -> None:
             sweep.step()
 
 
+def test_what_no_run_can_be_made_of_is_left_out(home: Path) -> None:
+    search = {"network.hidden": [[8], [8192]], "algorithm.gamma": "0.9..0.99"}
+    with scripted_sweep(home, search, lambda config: 0.0, trials=6) as sweep:
+        sweep.can_be_made = lambda config: config["network"]["hidden"] == [8]
+        sweep.to_its_end()
+        assert [t.values["network.hidden"] for t in sweep.conductor.trials] == [[8]] * 6
+        assert len(sweep.created) == 6
+    with scripted_sweep(home / "b", search, trials=2) as sweep:
+        sweep.can_be_made = lambda config: False
+        with pytest.raises(ConfigError, match="no run can be made: this machine is too small"):
+            sweep.step()
+
+
+def test_stopping_a_sweep_that_nobody_carries_stops_its_runs_for_good(home: Path) -> None:
+    with scripted_sweep(home, trials=3, ends=lambda state: "") as sweep:
+        for _ in range(3):
+            sweep.step()
+        sweep.result.stop()
+        assert [state.desired for state in home_states(sweep)] == ["stopped"] * 2
+        assert not any(state.commands for state in home_states(sweep))
+        assert sweep.result.status == "stopped"
+        sweep.owner._ends = lambda state: "finished"
+        sweep.again()
+        sweep.to_its_end()
+        assert sweep.result.status == "finished"
+
+
 def test_what_was_found_is_told_and_can_be_trained(home: Path, tmp_path: Path) -> None:
     search = {
         "algorithm.learning_rate": "log:1e-5..1e-1",

@@ -1,0 +1,159 @@
+"""Sweeps for real: kill -9 of whoever carries them, of workers and of evaluations; Ctrl-C.
+
+In CI one kill in the middle; the full count by `make soak`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import signal
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+import yaml
+
+from rookery.config.reading import build
+from rookery.messages import JobDone, decode_json
+from rookery.tuning.log import SweepLog
+from rookery.tuning.sweep import Sweep, find
+from rookery.tuning.trials import command_id
+
+if TYPE_CHECKING:
+    from tests.conftest import Cli, Started
+
+TINY = ("--launcher", "inline", "--envs-per-actor", 4, "--set", "actors.rollout_steps=8")
+SEARCH = ("--search", "algorithm.learning_rate=log:1e-4..1e-2", "network.hidden=[8]|[16]")
+KILLS, TRIALS = 20, 20  # of the soak
+
+
+def sweep_of(cli: Cli) -> Sweep:
+    return find(cli.home, "last")
+
+
+def is_whole(cli: Cli, sweep: Sweep) -> None:
+    """Every trial has its runs, once each, and one result of each run."""
+    spec = sweep.spec
+    wanted = [command_id(spec.id, n, s) for n in range(spec.trials) for s in range(spec.seeds)]
+    assert sorted(s.created_by for s in cli.home.states().values()) == sorted(wanted)
+    log = SweepLog(cli.home, spec)
+    results = [
+        decode_json(message.payload, JobDone).command
+        for message in log.log("events", None, -1, 1_000_000)
+        if message.kind == "job_done"
+    ]
+    assert len(results) == len(set(results)) == len(wanted)
+    assert [trial.status for trial in sweep.trials] == ["done"] * spec.trials
+
+
+@pytest.mark.timeout(300)
+def test_a_sweep_whose_process_is_killed_goes_on_where_it_was(cli: Cli) -> None:
+    started = cli.start(
+        *("sweep", "CartPole-v1", *SEARCH, "--trials", 2, "--episodes", 2, "--jobs", 1),
+        *("--steps", 200, *TINY),
+    )
+    started.wait_until(lambda: started.worker("inline"), "the first worker")
+    started.kill()
+    sweep = sweep_of(cli)
+    assert sweep.status == "interrupted"
+    done = cli("sweep", "resume", "last", "--json", timeout=240).json
+    assert done["status"] == "finished"
+    is_whole(cli, sweep)
+    kept = yaml.safe_load(Path(done["best"]["file"]).read_text())
+    assert build(kept) == sweep.best.config
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_ctrl_c_stops_it_and_says_how_to_resume(cli: Cli) -> None:
+    started = cli.start(
+        *("sweep", "CartPole-v1", *SEARCH, "--trials", 2, "--episodes", 2, "--jobs", 1),
+        *("--minutes", 5, *TINY),
+    )
+    started.wait_until(lambda: started.env_steps > 100, "some steps")
+    done = started.interrupt()
+    sweep = sweep_of(cli)
+    assert done.code == 130 and f"rookery sweep resume {sweep.id}" in done.stderr
+    assert sweep.status == "stopped"
+    assert [state.status for state in cli.home.states().values()] == ["stopped"]
+    assert not cli.processes()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_stop_from_another_terminal_ends_it(cli: Cli) -> None:
+    started = cli.start(
+        *("sweep", "CartPole-v1", *SEARCH, "--trials", 2, "--episodes", 2, "--jobs", 1),
+        *("--minutes", 5, *TINY),
+    )
+    started.wait_until(lambda: started.env_steps > 100, "some steps")
+    cli("sweep", "stop", "last")
+    assert started.finish().code == 130
+    assert sweep_of(cli).status == "stopped"
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_a_server_of_the_home_carries_the_runs(cli: Cli) -> None:
+    served = cli.serve()
+    done = cli(
+        *("sweep", "CartPole-v1", *SEARCH, "--trials", 2, "--episodes", 2, "--steps", 200),
+        *("--json", *TINY),
+        timeout=300,
+    ).json
+    assert done["status"] == "finished"
+    pids = {state.owner_pid for state in cli.home.states().values()}
+    assert pids == {served.pid}
+    is_whole(cli, sweep_of(cli))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_halving_ends_runs_early_and_says_so_in_the_audit(cli: Cli) -> None:
+    done = cli(
+        *("sweep", "CartPole-v1", "--search", "algorithm.learning_rate=log:1e-6..1e-2"),
+        *("--trials", 8, "--episodes", 5, "--steps", 60_000, "--scheduler", "halving"),
+        *("--launcher", "inline", "--envs-per-actor", 16, "--json"),
+        timeout=800,
+    ).json
+    by_status: dict[str, list[dict[str, Any]]] = {}
+    for row in done["table"]:
+        by_status.setdefault(row["status"], []).append(row)
+    assert by_status.keys() == {"done", "pruned"}
+    assert max(row["env_steps"] for row in by_status["pruned"]) < 60_000
+    run = by_status["pruned"][0]["runs"][0]
+    reasons = [e["reason"] for e in cli("audit", run, "--json").json["entries"]]
+    assert any(reason.startswith("pruned at ") for reason in reasons)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_twenty_trials_survive_twenty_kills(cli: Cli) -> None:
+    """Whoever carries it, workers and evaluations, at moments that nobody chose."""
+    rng = random.Random(1)
+    arguments: tuple[object, ...] = (
+        *("sweep", "CartPole-v1", *SEARCH, "--trials", TRIALS, "--episodes", 5, "--jobs", 2),
+        *("--steps", 2000, *TINY),
+    )
+    started = cli.start(*arguments)
+    for _ in range(KILLS):
+        started = _after_a_kill(cli, started, rng)
+    started.finish(timeout=1800, expect=0)
+    is_whole(cli, sweep_of(cli))
+
+
+def _after_a_kill(cli: Cli, started: Started, rng: random.Random) -> Started:
+    """Who carries the sweep now."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        started.process.wait(timeout=rng.uniform(1.0, 8.0))
+        return started  # it has finished before its next kill
+    if rng.random() < 0.5:
+        started.kill()
+        return cli.start("sweep", "resume", "last", run=started.run)
+    children = psutil.Process(started.pid).children()
+    if children:
+        rng.choice(children).send_signal(signal.SIGKILL)
+    return started
