@@ -218,13 +218,13 @@ class Controller:
         self._disband(wanted)
         for worker in [w for w in self._specs if w not in {f"{k}-{i}" for k, i in wanted}]:
             self._asked_to_stop.add(self._specs.pop(worker).name)
+        self._muster([(kind, index) for kind, index in wanted if kind == "learner"], now)
         for kind, index in wanted:
             worker = f"{kind}-{index}"
             if worker in self._specs or self._lives(worker) or kind == "learner":
                 continue
             if self._supervisor.may_start(worker, now):
                 self._start(kind, index, now)
-        self._muster([(kind, index) for kind, index in wanted if kind == "learner"], now)
         self.launcher.apply({spec.name: spec for spec in self._specs.values()})
 
     def _start(self, kind: str, index: int, now: float) -> None:

@@ -74,13 +74,6 @@ REFUSED = {
         (*CARTPOLE, "--set", "learner.count=2", "--set", "learner.device=gpu"),
         "set learner.device to cpu",
     ),
-    "an algorithm that learners cannot share": (
-        (
-            *(*CARTPOLE, "--algorithm", "tests.algorithms.toy_algorithm:Reinforce"),
-            *("--set", "learner.count=2"),
-        ),
-        "cannot be shared by several learners: set learner.count to 1",
-    ),
     "options that disagree": ((*CARTPOLE, "--bus", "memory"), "launcher"),
     "unsupported store": ((*CARTPOLE, "--set", "checkpoint.uri=s3://b"), "s3://BUCKET/PREFIX"),
     "unknown option": ((*CARTPOLE, "--stepz", 5), "--steps"),
@@ -250,3 +243,12 @@ def read_only_home(home: Path) -> Iterator[Path]:
 def test_a_read_only_home_is_refused(read_only_home: Path, cli: Cli) -> None:
     error = cli.refused(*CARTPOLE)
     assert str(read_only_home) in error and "writ" in error
+
+
+def test_an_algorithm_that_learners_cannot_share_is_named(
+    cli: Cli,
+) -> None:
+    own = ("--algorithm", "toy_replay:Repeat", "--set", "learner.count=2")
+    error = cli.refused(*CARTPOLE, *own, cwd=Path(__file__).parents[1] / "algorithms")
+    assert "cannot be shared by several learners: set learner.count to 1" in error
+    assert cli.home.states() == {}

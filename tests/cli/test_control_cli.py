@@ -192,7 +192,7 @@ REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
     "no environment": (("submit",), "no environment"),
     "unknown environment": (("submit", "CartPoel-v1"), "CartPole-v1"),
     "nothing to scale": (("scale", "last"), "--actors"),
-    "two learners": (("scale", "last", "--learner", 2), "--learner"),
+    "half a learner": (("scale", "last", "--learner", 0.5), "--learner"),
     "half an actor": (("scale", "last", "--actors", 1.5), "--actors"),
     "no value": (("set", "last"), "KEY=VALUE"),
     "no number": (("set", "last", "gamma=high"), "not a number"),

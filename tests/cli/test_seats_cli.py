@@ -196,7 +196,7 @@ REFUSED = {
     "seats of no run": (("seats", "nope", "player_0=main"), "rookery runs list"),
     "no seats": (("seats", "nope"), "SEAT=PLAYER"),
     "unknown option": (("ladder", "nope", "--payof"), "--payoff"),
-    "environment options elsewhere": (("ladder", "nope", "--env.size=3"), "train, match"),
+    "environment options elsewhere": (("ladder", "nope", "--env.size=3"), "train, fork, match"),
 }
 
 

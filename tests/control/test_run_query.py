@@ -88,7 +88,7 @@ def test_any_column_and_config_key_sorts(sort: str, order: str, runs: list[str])
 def test_runs_stand_under_each_of_their_tags_and_count_once() -> None:
     query = run_query(group="tag", sort="seed")
     answer = find_runs(query, RUNS)
-    rows = [(row.group, row.run) for row in answer.part(query, 0, None)]
+    rows = [(row.under, row.run) for row in answer.part(query, 0, None)]
     assert rows == [
         ("good", "cart-b"),
         ("nightly", "lake-c"),

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-NOT_ENVIRONMENTS = {  # players, a bus, clusters, stores, and what tests need
-    *("chess", "onnx", "kafka", "ray", "ray-serve", "stores", "gcs", "test")
+NOT_ENVIRONMENTS = {  # players, a bus, clusters, stores, searches, and what tests need
+    *("chess", "onnx", "kafka", "ray", "ray-serve", "stores", "gcs", "tune", "test")
 }
 FAMILIES = {
     "box2d": ["LunarLander-v3"],

@@ -360,6 +360,12 @@ def test_a_checkpoint_of_another_shape_is_refused(name: str) -> None:
     saved = trainer.save()
     with pytest.raises(DamagedCheckpoint, match=name):
         trainer.restore({**saved, name: np.zeros((1, 1), np.float32)})
+
+
+@pytest.mark.parametrize("name", ["b/params/pi.0.w", "encoder:eye/optimizer/mean"])
+def test_a_checkpoint_that_lacks_an_array_is_refused(name: str) -> None:
+    trainer = Trainer([policy("main"), policy("b", **EYE)], STEPS, seed=0)
+    saved = trainer.save()
     del saved[name]
     with pytest.raises(DamagedCheckpoint, match=name):
         trainer.restore(saved)

@@ -39,7 +39,7 @@ def test_a_sweep_tries_every_trial_with_every_seed_and_judges_each_run_once(home
             expected = -abs(rate - 1e-3) * 1e3 + 0.001 * 0.5  # the mean over seeds 0 and 1
             assert trial.value == pytest.approx(expected)
         for state in home_states(sweep):
-            assert state.tags == [f"sweep:{sweep.spec.id}"]
+            assert state.group == sweep.spec.id
 
 
 def home_states(sweep: ScriptedSweep) -> list[RunState]:

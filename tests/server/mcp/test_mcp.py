@@ -34,7 +34,7 @@ from starlette.routing import Route
 
 from rookery.config.reading import build
 from rookery.control.actions import ACTIONS, parameters
-from rookery.control.home import Home
+from rookery.control.home import Home, content
 from rookery.control.models import RunDetail, RunPage
 from rookery.control.run_log import RunLog
 from rookery.control.settings import ServerSettings
@@ -45,6 +45,7 @@ from rookery.launchers.ray.link import LinkDown
 from rookery.messages import (
     CheckpointSaved,
     Command,
+    CreateRun,
     Event,
     JobDone,
     RunEnded,
@@ -78,6 +79,7 @@ pytestmark = pytest.mark.anyio
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = "docs/mcp.md"
 RUN = "cartpole-aaaaa"
+GROUP = "seeds"
 ADMIN = Token("00000001", "admin", "ann")
 OPERATOR = Token("00000002", "operate", "olaf")
 READER = Token("00000003", "read", "rita")
@@ -116,7 +118,8 @@ class World:
         self.queue: list[str] = []
         self.home = Home(path)
         spec = describe("CartPole-v1", {})
-        self.home.create(build({"environment": {"id": "CartPole-v1"}}), spec, "ann", run=RUN)
+        config = build({"environment": {"id": "CartPole-v1"}})
+        self.home.send(CreateRun(run=RUN, config=content(config, spec), author="ann", group=GROUP))
         self._lease = self.home.take_lease(RUN)
         self._log: RunLog | None = None
         self.follower = Follower(self.home, interval_s=0.01)
@@ -248,8 +251,9 @@ async def test_every_reading_tool_answers_as_its_schema_says(world: World, era: 
         for tool in tools:
             if tool.name in ("get_ladder", "wait_for_run"):
                 continue  # one seat has no ladder; waiting has tests of its own
-            needs_run = "run" in tool.input_schema.get("required", [])
-            found = data(await client.call_tool(tool.name, {"run": "last"} if needs_run else {}))
+            known = {"run": "last", "group": GROUP}
+            needed = {key: known[key] for key in tool.input_schema.get("required", [])}
+            found = data(await client.call_tool(tool.name, needed))
             assert tool.output_schema is not None
             jsonschema.validate(found, tool.output_schema)
         ladder = await client.call_tool("get_ladder", {"run": RUN})
@@ -946,7 +950,7 @@ async def test_without_a_guard_nobody_comes_in(world: World) -> None:
 
 RUNNER = """
 import asyncio, sys
-from rookery.control.home import Home
+from rookery.control.home import Home, content
 from rookery.server.feed.follower import Follower
 from rookery.server.mcp import serve_stdio
 from rookery.server.control_plane import ControlPlane
