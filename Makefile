@@ -34,7 +34,7 @@ $(VENV)/.run-stamp: pyproject.toml requirements.lock
 
 $(VENV)/.test-stamp: pyproject.toml requirements.lock
 	@echo "installing what the tests need into $(VENV): some minutes, this once"
-	$(call install,--quiet -e '.[test]')
+	$(call install,--quiet --no-compile -e '.[test]')
 	@touch $@ $(VENV)/.run-stamp
 
 setup: $(VENV)/.run-stamp

@@ -110,6 +110,7 @@ def sweep(
     seeds: int = 1,
     sampler: str = "tpe",
     scheduler: str = "none",
+    generations: int = 10,
     episodes: int = 100,
     jobs: int | None = None,
     algorithm: str | None = None,
@@ -125,13 +126,15 @@ def sweep(
     config: dict[str, Any] | None = None,
     home: str | Path | None = None,
     quiet: bool = False,
+    carry: bool = True,
 ) -> Sweep:
     """Search for a good config, and return the sweep: `.best.config`, `.table()`, `.importance()`.
 
     `search` maps config keys to what they may be: {"algorithm.learning_rate": "log:1e-5..1e-2",
     "network.hidden": [[64, 64], [256, 256]]}, as docs/tuning.md has it. Each trial is trained with
     so many `seeds` and judged by greedy fresh `episodes`. `jobs`: runs at a time; by default as
-    many as there are CPUs for. The rest is as in `train`. Ctrl-C stops it: `.resume()` goes on.
+    many as there are CPUs for. The rest is as in `train`. Ctrl-C stops it: `.resume()` goes on,
+    and begins one that was only written down (`carry=False`).
     """
     from rookery.tuning.spec import read_settings
     from rookery.tuning.sweep import begin
@@ -153,13 +156,15 @@ def sweep(
             "seeds": seeds,
             "sampler": sampler,
             "scheduler": scheduler,
+            "generations": generations,
             "episodes": episodes,
             "jobs": jobs,
         }
     )
     made = begin(_place(home), merged_layers(config or {}, asked), settings)
-    if quiet:
-        made.carry()
+    if quiet or not carry:
+        if carry:
+            made.carry()
         return made
     from rookery.cli.sweep_progress import SweepProgress
 

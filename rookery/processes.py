@@ -36,6 +36,19 @@ def look_at(pid: int) -> Seen | None:
     return None if fields[0] in "ZX" else Seen(int(fields[19]), fields[0] in "Tt")
 
 
+def session_of(leader: int) -> list[int]:
+    """Who was started by it, however far below, unless they began a session of their own."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text(errors="replace").rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):  # it has just ended
+            continue
+        if int(fields[3]) == leader and fields[0] not in "ZX":
+            found.append(int(path.parent.name))
+    return found
+
+
 def _asked(pid: int) -> Seen | None:
     """The same where there is no /proc."""
     asked = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]

@@ -11,6 +11,8 @@ Whatever a test does, no process that has its home in its environment may outliv
 
 from __future__ import annotations
 
+import gc
+import io
 import json
 import os
 import secrets
@@ -19,7 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 COMPILE_CACHE = ROOT / ".cache" / "test-xla"  # one for all sessions: a warm one saves minutes
 NOT_OURS = ("ROOKERY_", "JAX_", "RAY_")  # variables that `rookery` in a test does not get
-POLL_S = 0.02
+POLL_S, SLOWEST_POLL_S = 0.02, 0.15  # at first; where it takes long a look must not cost much
 NAMED_S = 20.0  # within which `why` names what is wrong
 ORPHAN_GRACE_S = 10.0
 
@@ -54,10 +56,14 @@ def pytest_configure(config: pytest.Config) -> None:
     """Property tests are seeded, so that a run can be repeated; a soak looks further each time."""
     os.environ["ROOKERY_COMPILE_CACHE"] = str(COMPILE_CACHE)
     os.environ.update(HERE)  # before anything imports Ray
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background: Ctrl-C
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # is for what tests start
     prepare_xla(threads=os.cpu_count() or 1)  # tests that compile in this process share it too
     settings.register_profile("seeded", derandomize=True, deadline=None)
     if not config.getoption("--soak"):
         settings.load_profile("seeded")
+        os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")  # compiling takes
+        # a quarter less, and that is most of what JAX does here
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -90,11 +96,12 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def wait_until(condition: Callable[[], Any], what: str, timeout: float = 120.0) -> Any:
     """Poll until the condition gives something true, which is returned; fail after `timeout`."""
-    deadline = time.monotonic() + timeout
+    deadline, pause = time.monotonic() + timeout, POLL_S
     while not (found := condition()):
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {timeout:g} s in vain for {what}")
-        time.sleep(POLL_S)
+        time.sleep(pause)
+        pause = min(SLOWEST_POLL_S, pause * 1.1)
     return found
 
 
@@ -299,6 +306,12 @@ class Served(Started):
         return found.json()
 
 
+def _refusal(done: Finished) -> str:
+    assert (done.code, done.stdout) == (2, ""), done
+    assert done.error.startswith("rookery: ")
+    return done.error
+
+
 class Cli:
     """`rookery` with a home of its own, on a cluster if one is named."""
 
@@ -341,10 +354,24 @@ class Cli:
 
     def refused(self, *arguments: object, **options: Any) -> str:
         """The one line on stderr of a command that exits with 2 and says nothing on stdout."""
-        done = self(*arguments, **{"expect": 2, **options})
-        assert done.stdout == ""
-        assert done.error.startswith("rookery: ")
-        return done.error
+        return _refusal(self(*arguments, **{"expect": 2, **options}))
+
+    def refused_here(self, *arguments: object) -> str:
+        """The same in this process: a new one for each line would cost a second."""
+        from rookery.cli.main import run
+
+        stdout, stderr = io.StringIO(), io.StringIO()
+        before, often = dict(os.environ), gc.get_threshold()
+        try:
+            os.environ.clear()
+            os.environ.update(self.environment)
+            with redirect_stdout(stdout), redirect_stderr(stderr):
+                code = run([str(each) for each in arguments], time.monotonic())
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+            gc.set_threshold(*often)
+        return _refusal(Finished(code, stdout.getvalue(), stderr.getvalue()))
 
     def start(self, *arguments: object, run: str | None = None, timeout: float = 120.0) -> Started:
         """Begin a command that carries a run; returns when the run is known to the log."""
@@ -370,7 +397,7 @@ class Cli:
             fresh = started.wait_until(
                 lambda: self.home.states().keys() - before, "a new run", timeout
             )
-            (started.run,) = fresh
+            started.run = min(fresh)  # a sweep may begin several at once
         return started
 
     def serve(self, *options: object, timeout: float = 60.0, descriptors: int = 0) -> Served:

@@ -86,13 +86,16 @@ class FileStore:
             ) from error
 
     def load(self, name: str, only: Collection[str] = ()) -> dict[str, bytes]:
+        place = self.root / name
         try:
-            paths = list((self.root / name).iterdir())
-            return {p.name: p.read_bytes() for p in paths if not only or p.name in only}
+            paths = list(place.iterdir())
+            found = {p.name: p.read_bytes() for p in paths if not only or p.name in only}
+            place.stat()  # still there, so all of it was: whoever deletes it renames it first
+            return found
         except FileNotFoundError as error:
-            raise CheckpointGone(f"{self.root / name} is not there any more") from error
+            raise CheckpointGone(f"{place} is not there any more") from error
         except OSError as error:
-            raise DamagedCheckpoint(f"cannot read {self.root / name}: {error.strerror}") from error
+            raise DamagedCheckpoint(f"cannot read {place}: {error.strerror}") from error
 
     def names(self) -> list[str]:
         if not self.root.is_dir():

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rookery.tuning.sweep import Sweep
 
 WORDS = ("list", "show", "stop", "resume", "plot")
-SETTINGS = ("trials", "seeds", "sampler", "scheduler", "episodes", "jobs")
+SETTINGS = ("trials", "seeds", "sampler", "scheduler", "generations", "episodes", "jobs")
 SHOWN = 10  # trials, unless all are asked for
 
 
@@ -43,7 +43,10 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=positive, metavar="N", help="runs of each; default: 1")
     parser.add_argument("--sampler", metavar="NAME", help="who proposes: tpe (default), random")
     parser.add_argument(
-        "--scheduler", metavar="NAME", help="ends bad runs: none (default), median, halving"
+        "--scheduler", metavar="NAME", help="ends bad runs: none (default), median, asha, pbt"
+    )
+    parser.add_argument(
+        "--generations", type=positive, metavar="N", help="of a population (pbt); default: 10"
     )
     parser.add_argument(
         "--episodes", type=positive, metavar="N", help="that judge each run; default: 100"
@@ -130,9 +133,13 @@ def sweep_stop(arguments: argparse.Namespace, began: float) -> int:
 
 def sweep_list(arguments: argparse.Namespace, began: float) -> int:
     from rookery.control.home import Home
+    from rookery.tuning.spec import SweepFiles
     from rookery.tuning.sweep import all_sweeps
 
-    found = [sweep.show() for sweep in reversed(all_sweeps(Home.default()))]
+    home = Home.default()
+    found = [sweep.show() for sweep in reversed(all_sweeps(home))]
+    for error in SweepFiles(home).damaged:
+        say(f"rookery: {error}", sys.stderr)
     if arguments.json:
         return print_json({"sweeps": found})
     if not found:
@@ -186,10 +193,12 @@ def _print(found: dict[str, Any], most: int | None) -> None:
     counts = [f"{n} {name}" for name in _statuses(table) if (n := _count(table, name))]
     say(f"{found['sweep']}: {found['environment']}, {found['status']}, {', '.join(counts)}")
     if table:
-        rows = [["TRIAL", "STATUS", "RETURN", "STEPS", "VALUES"]]
+        is_bred = found["scheduler"] == "pbt"
+        rows = [["TRIAL", "STATUS", "RETURN", "STEPS", *(["LINEAGE"] * is_bred), "VALUES"]]
         rows += [
             [
                 *(str(row["trial"]), row["status"], _number(row["value"]), f"{row['env_steps']:,}"),
+                *([_lineage(row["stages"])] if is_bred else []),
                 shown(row["values"]) + (f"  ({row['why']})" if row["why"] else ""),
             ]
             for row in table[:most]
@@ -205,6 +214,15 @@ def _print(found: dict[str, Any], most: int | None) -> None:
         say(f"best: trial {best['trial']} with a return of {best['value']:.1f} (greedy episodes)")
         say(f"  try: rookery train --config {best['file']}")
         say(f"       rookery sweep plot {found['sweep']}")
+
+
+def _lineage(stages: Sequence[dict[str, Any]]) -> str:
+    """The member that it was in each generation, as often as it became another: 3>0@4>0@9."""
+    found = [str(stages[0]["member"])]
+    for stage in stages[1:]:
+        if stage["parent"]:
+            found.append(f"{stage['member']}@{stage['generation']}")
+    return ">".join(found)
 
 
 def _statuses(table: Sequence[dict[str, Any]]) -> list[str]:

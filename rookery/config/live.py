@@ -41,6 +41,36 @@ def effective(config: RunConfig, values: Mapping[str, float]) -> RunConfig:
     return validate(merged)
 
 
+def check_changes(config: RunConfig) -> None:
+    """Raise a ConfigError for changes that a run could not make, or out of order."""
+    plain = config.model_copy(update={"changes": ()})
+    before = 0
+    for change in config.changes:
+        if change.steps <= before:
+            raise ConfigError(
+                f"changes: {change.steps:,} steps come after {before:,}: put them in order"
+            )
+        before = change.steps
+        try:
+            effective(plain, change.set)
+        except InputError as error:
+            raise ConfigError(f"changes: at {change.steps:,} steps: {error}") from None
+
+
+def changed(config: RunConfig, steps: int, values: Mapping[str, float]) -> dict[str, float]:
+    """What is set after so many steps: by the config's own changes, and `values` over them."""
+    found: dict[str, float] = {}
+    for change in config.changes:
+        if change.steps <= steps:
+            found = combined(found, change.set)
+    return combined(found, values)
+
+
+def effective_now(config: RunConfig, steps: int, values: Mapping[str, float]) -> RunConfig:
+    """The config as it is after so many steps, where these values were set by command."""
+    return effective(config, changed(config, steps, values))
+
+
 def combined(before: Mapping[str, float], values: Mapping[str, float]) -> dict[str, float]:
     """What is set after both: of a policy's own value and every policy's the newer one counts."""
     general, _ = _split(values)

@@ -310,6 +310,15 @@ class LeagueConfig(Part):
 MAIN = "main"  # the policy of a run that names none
 
 
+class Change(Part):
+    """Live hyperparameters from some step on."""
+
+    steps: int = Field(ge=1, description="trained so far")
+    set: dict[str, float] = Field(
+        min_length=1, description="config key -> value, like algorithm.learning_rate: 1e-4"
+    )
+
+
 class ParentConfig(Part):
     """Another run, whose weights, optimiser, statistics and counters this one begins with."""
 
@@ -374,6 +383,9 @@ class RunConfig(Part):
     actors: ActorsConfig = ActorsConfig()
     learner: LearnerConfig = LearnerConfig()
     stop: StopConfig = StopConfig()
+    changes: tuple[Change, ...] = Field(
+        default=(), description="of live hyperparameters, as training comes to them"
+    )
     checkpoint: CheckpointConfig = CheckpointConfig()
     bus: AnyBus
     launcher: LauncherName = "local"

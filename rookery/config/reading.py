@@ -118,9 +118,14 @@ def _fill_policies(merged: dict[str, Any]) -> None:
 def validate(values: Layer) -> RunConfig:
     """One ConfigError line, with the nearest key for an unknown one."""
     try:
-        return RunConfig.model_validate(values)
+        config = RunConfig.model_validate(values)
     except ValidationError as error:
         raise explained(error) from None
+    if config.changes:
+        from rookery.config.live import check_changes
+
+        check_changes(config)
+    return config
 
 
 def _fit(merged: dict[str, Any], asked: dict[str, Any], ours: Any) -> None:

@@ -13,7 +13,7 @@ import msgspec
 from rookery.bus import Bus
 from rookery.checkpoints.checkpoint import load_checkpoint, newest_manifest
 from rookery.checkpoints.store import CheckpointStore, open_store
-from rookery.config.live import effective, live_values
+from rookery.config.live import effective_now, live_values
 from rookery.config.models import RunConfig
 from rookery.control.balance import balance
 from rookery.control.evidence import newest_actors
@@ -81,7 +81,7 @@ def make_detail(
         lag_max=metrics.lag_max if metrics else None,
         bus_lag=unread,
         checkpoints=list(open_store(home.files_of(state).checkpoints).names()),
-        hyperparameters=live_values(effective(config, state.hyperparameters)),
+        hyperparameters=live_values(effective_now(config, state.env_steps, state.hyperparameters)),
         seats=state.seats or state.config["config"].get("seats", {}),
         seat_names=list(home.spec(state).seats),
         max_actors=state.max_actors,
@@ -102,7 +102,7 @@ def make_detail(
 
 def config_now(state: RunState, config: RunConfig) -> dict[str, Any]:
     """The run's config with everything that was changed since."""
-    found = effective(config, state.hyperparameters).model_dump(mode="json")
+    found = effective_now(config, state.env_steps, state.hyperparameters).model_dump(mode="json")
     if state.seats is not None:
         found |= {"seats": dict(state.seats), "seat_map": ""}
     if state.actors:  # no config has 0: a run that was scaled to that shows what it began with

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rookery.config.live import effective, live_values
+from rookery.config.live import effective_now, live_values
 from rookery.config.models import LearnerConfig, RunConfig, is_far
 from rookery.control.bounds import bounds_text, named
 from rookery.control.run_state import PAUSED, RUNNING, STOPPED, RunState
@@ -158,7 +158,7 @@ def _scales_learner(state: RunState, count: int) -> str:
 
 
 def _sets(state: RunState, config: RunConfig, values: Mapping[str, float]) -> str:
-    now = live_values(effective(config, state.hyperparameters))
+    now = live_values(effective_now(config, state.env_steps, state.hyperparameters))
     shown = [f"{key} {now.get(key, float('nan')):g} -> {value:g}" for key, value in values.items()]
     when = "when it is started" if state.desired == STOPPED else "from the next update on"
     return f"{', '.join(shown)} {when}"

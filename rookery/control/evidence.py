@@ -10,7 +10,7 @@ import contextlib
 import math
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from rookery.bus import Bus
@@ -21,7 +21,13 @@ from rookery.control.queue import waits_for
 from rookery.control.run_state import RunState
 from rookery.control.supervision import Silence, Vigil, allowance
 from rookery.errors import BusError
-from rookery.messages import METRICS_ACTORS, ActorMetrics, TrainingMetrics, decode_or_none
+from rookery.messages import (
+    JOINED_FROM,
+    METRICS_ACTORS,
+    ActorMetrics,
+    TrainingMetrics,
+    decode_or_none,
+)
 from rookery.processes import Seen, look_at
 from rookery.worker.progress import Progress, read_progress
 
@@ -52,6 +58,8 @@ def gather(home: Home, state: RunState) -> Evidence:
     config = home.config(state)
     owner = home.owner(state.id)
     progress = read_all_progress(home, state)
+    if owner is not None:  # on this machine, and so are its own workers
+        progress |= stopped_early(state, progress)
     metrics, actors, trouble = listen(home, state)
     return Evidence(
         state=state,
@@ -106,6 +114,20 @@ def read_all_progress(home: Home, state: RunState) -> dict[str, Progress]:
     }
     read = {name: read_progress(file) for name, file in files.items()}
     return {name: progress for name, progress in read.items() if progress is not None}
+
+
+def stopped_early(state: RunState, known: Collection[str]) -> dict[str, Progress]:
+    """Workers whose process was stopped before it could say anything of itself."""
+    found: dict[str, Progress] = {}
+    for name, worker in state.workers.items():
+        is_here = worker.running and not worker.host and worker.index < JOINED_FROM
+        if name in known or not is_here or worker.pid is None:
+            continue
+        seen = look_at(worker.pid)
+        if seen is not None and seen.stopped:
+            began = time.monotonic() - max(0.0, time.time() - worker.started_s)
+            found[name] = Progress(0, "starting", began, began, worker.pid, seen.started)
+    return found
 
 
 def silences(config: RunConfig, progress: Mapping[str, Progress]) -> dict[str, Silence]:

@@ -1,7 +1,7 @@
 """Jobs: evaluations and matches that were asked for, each in a process of its own.
 
-A job that its owner's death cut off is begun anew by the next owner, until its result, or why there
-is none, stands in the log.
+A job that its owner's death cut off is begun anew by the next owner, and one that was killed by its
+own, until its result, or why there is none, stands in the log.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Mapping
 
 from rookery.control.home import Home
@@ -16,6 +17,8 @@ from rookery.control.run_state import exit_text
 from rookery.launchers.log_file import bound
 from rookery.messages import Job, JobDone, JobStarted
 from rookery.worker import LIFELINE, ONE_BLAS_THREAD
+
+KILLS = 3  # of one job, after which it is given up
 
 
 class Jobs:
@@ -26,6 +29,7 @@ class Jobs:
         self._log = home.run_dir(run) / "logs" / "jobs.log"
         self._command = ""
         self._process: subprocess.Popen[bytes] | None = None
+        self._killed = Counter[str]()  # by command
 
     @property
     def busy(self) -> bool:
@@ -46,7 +50,9 @@ class Jobs:
             self.close()
         elif code is not None:
             self._reap()
-            if code != 0 and self._command in wanted:
+            self._killed[self._command] += code < 0
+            is_given_up = code > 0 or self._killed[self._command] == KILLS
+            if code != 0 and self._command in wanted and is_given_up:
                 self._home.record(
                     JobDone(run=self._run, command=self._command, error=exit_text(code))
                 )

@@ -264,6 +264,100 @@ class GroupCurves(View):
     curves: list[GroupCurve]
 
 
+class SweepRow(View):
+    """A sweep in a list."""
+
+    sweep: str
+    environment: str = Field(json_schema_extra=UNTRUSTED)
+    status: str = Field(description="running, finished, stopped or interrupted")
+    trials: int = Field(description="to be tried in all")
+    over: int = Field(description="trials that are done, pruned or failed")
+    best: float | None = Field(description="the greatest return of a trial; null: none is done")
+    created_s: float = Field(description="seconds since the epoch")
+
+
+class Sweeps(View):
+    sweeps: list[SweepRow] = Field(description="newest first")
+    total: int = Field(description="all that there are")
+
+
+class SearchedKey(View):
+    """A config key that a sweep searches: one of some options, or a number in a range."""
+
+    key: str
+    options: list[Any] = Field(
+        description="of a choice; empty: it is a range", json_schema_extra=UNTRUSTED
+    )
+    low: float | None = Field(description="of a range, like the next")
+    high: float | None
+    log: bool = Field(description="a range, evenly by its logarithm")
+    condition: str = Field(
+        description="KEY=OPTION, where only some trials have it; else empty",
+        json_schema_extra=UNTRUSTED,
+    )
+
+
+class SweepStage(View):
+    """A generation that a member of a population went through."""
+
+    member: int = Field(description="who it was then")
+    generation: int
+    run: str
+    parent: str = Field(description="RUN@VERSION where it began with a fork, else empty")
+    value: float | None
+    values: dict[str, Any] = Field(json_schema_extra=UNTRUSTED)
+
+
+class SweepTrial(View):
+    """A point of the search space, and what came of it."""
+
+    trial: int
+    status: str = Field(description="to do, going, done, pruned, failed or stopped")
+    value: float | None = Field(description="its return in fresh greedy episodes; null: none yet")
+    by_seed: list[float | None]
+    env_steps: int
+    values: dict[str, Any] = Field(
+        description="by key, those that apply", json_schema_extra=UNTRUSTED
+    )
+    runs: list[str]
+    why: str = Field(description="it failed, else empty", json_schema_extra=UNTRUSTED)
+    stages: list[SweepStage] = Field(default=[], description="of a member of a population")
+
+
+class SweepBest(View):
+    """The trial that plays best."""
+
+    trial: int
+    value: float
+    values: dict[str, Any] = Field(json_schema_extra=UNTRUSTED)
+    runs: list[str]
+
+
+class SweepDetail(View):
+    """What a sweep searches, and what it found so far."""
+
+    sweep: str
+    status: str = Field(description="running, finished, stopped or interrupted")
+    environment: str = Field(json_schema_extra=UNTRUSTED)
+    trials: int = Field(description="to be tried in all")
+    over: int = Field(description="trials that are done, pruned or failed")
+    seeds: int = Field(description="runs of each")
+    sampler: str
+    scheduler: str = Field(description="none, median, asha, or pbt: a population")
+    episodes: int = Field(description="that judge each run")
+    created_s: float = Field(description="seconds since the epoch")
+    search: dict[str, str] = Field(
+        description="as `rookery sweep --search` has it", json_schema_extra=UNTRUSTED
+    )
+    keys: list[SearchedKey] = Field(description="the same, taken apart")
+    best: SweepBest | None
+    importance: dict[str, float] = Field(
+        description="key -> how much it tells the best trials from the rest; empty: not known"
+    )
+    table: list[SweepTrial] = Field(description="trials that have begun, the best first")
+    begun: int = Field(description="how many those are, before `limit`")
+
+
 class Artifact(View):
     path: str = Field(description="inside the run's directory")
     bytes: int

@@ -18,7 +18,7 @@ from rookery.bus import Bus, Outgoing, Position
 from rookery.checkpoints.checkpoint import Checkpoint, checkpoint_name, save_checkpoint
 from rookery.checkpoints.store import CheckpointStore
 from rookery.config.algorithm import live_hyperparameters
-from rookery.config.live import effective
+from rookery.config.live import changed, effective
 from rookery.config.models import RunConfig, StopConfig
 from rookery.learner.inbox import NO_ORDERS, Inbox
 from rookery.learner.league import LearnerLeague
@@ -79,6 +79,9 @@ class Bookkeeper:
         self._diverged = ""  # why it is given up
         told = {} if resumed is None else resumed.manifest.hyperparameters
         self._applied = msgspec.structs.replace(NO_ORDERS, hyperparameters=told)
+        self._changes = deque(change.steps for change in config.changes)  # to come
+        if self._is_changed():  # before this life
+            self._set(changed(config, inbox.ledger.trained, told))
         self._untold: list[Event] = []
         self._untold = self.apply_orders()  # what was asked while nobody learned
 
@@ -136,7 +139,8 @@ class Bookkeeper:
         """Do what the newest orders say; returns what came of it."""
         events, self._untold = self._untold, []
         orders, before = self.inbox.orders, self._applied
-        if orders.revision == before.revision:
+        is_changed = self._is_changed()
+        if orders.revision == before.revision and not is_changed:
             return events
         self._applied = orders
         where: dict[str, Any] = {
@@ -144,17 +148,26 @@ class Bookkeeper:
             "update": self.transport.number + self.inbox.updates_begun + 1,
             "env_steps": self.inbox.ledger.trained,
         }
-        self._set(orders.hyperparameters)
+        now = changed(self._config, self.inbox.ledger.trained, orders.hyperparameters)
+        self._set(now)
         if orders.stop is not None:
             self._stop = StopConfig.model_validate(orders.stop)
-        if orders.hyperparameters != before.hyperparameters:
-            events.append(HyperparametersChanged(values=orders.hyperparameters, **where))
+        if is_changed or orders.hyperparameters != before.hyperparameters:
+            events.append(HyperparametersChanged(values=now, **where))
         if orders.paused != before.paused:
             self.report.hold(orders.paused)
             events.append(TrainingHeld(held=orders.paused, **where))
         if orders.checkpoints > before.checkpoints or orders.paused:
             self._checkpoint_due = time.monotonic()
         return events
+
+    def _is_changed(self) -> bool:
+        """Whether training has come to a change of the config since the last look."""
+        found = False
+        while self._changes and self.inbox.ledger.trained >= self._changes[0]:
+            self._changes.popleft()
+            found = True
+        return found
 
     def _set(self, values: Mapping[str, float]) -> None:
         """The next update takes them as arguments: nothing is compiled anew."""

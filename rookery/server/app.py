@@ -34,6 +34,7 @@ from rookery.server.http.prometheus import CONTENT_TYPE, exposition
 from rookery.server.http.request_metrics import HttpMeter, Metered
 from rookery.server.http.rest import API, Reader, Route, answer, plain
 from rookery.server.http.runs import runs_router
+from rookery.server.http.sweeps import sweeps_router
 from rookery.server.mcp import build_mcp
 from rookery.server.page import PAGES, PREFIXES, Page
 from rookery.server.security.guard import Guard
@@ -164,6 +165,7 @@ def build_api(
     app.router.route_class = Route
     app.include_router(runs_router(plane))
     app.include_router(groups_router(plane))
+    app.include_router(sweeps_router(plane))
     app.include_router(actions_router(plane))
     app.include_router(home_router(plane, tokens, tickets))
     _add_health(app, plane)

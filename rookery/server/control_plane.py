@@ -47,6 +47,8 @@ from rookery.control.models import (
     RunDetail,
     RunPage,
     RunRow,
+    SweepDetail,
+    Sweeps,
     Use,
 )
 from rookery.control.run_query import Found, RunQuery, find_runs
@@ -62,6 +64,7 @@ from rookery.server.http.logs import read_log
 from rookery.server.nodes import AskNodes, NodeLook
 from rookery.server.run_rows import Rows
 from rookery.server.sandbox import Busy, Sandbox
+from rookery.server.sweeps import SweepLook
 from rookery.server.use import UseMeter
 
 if TYPE_CHECKING:
@@ -104,6 +107,7 @@ class ControlPlane:
         self._environments: list[Environment] | None = None
         self._use = UseMeter()
         self._nodes = NodeLook(ask_nodes)
+        self._sweeps = SweepLook(home, follower)
         sandbox = sandbox or Sandbox(home.environment)
         self._describer = Describer(settings.allow, sandbox)
         carries = fleet is not None
@@ -153,6 +157,16 @@ class ControlPlane:
     def group_curves(self, name: str, metric: str, points: int) -> GroupCurves:
         """Slow."""
         return make_curves(name, metric, members(name, self.rows()), self._history.metrics, points)
+
+    def sweeps(self, limit: int) -> Sweeps:
+        """Searches for a good config, the newest first. Slow."""
+        self._all()
+        return self._sweeps.list(limit)
+
+    def sweep(self, name: str, limit: int) -> SweepDetail:
+        """What one has found so far, by its id, a unique prefix of one, or `last`. Slow."""
+        self._all()
+        return self._sweeps.show(name, limit)
 
     def detail(self, run: str) -> RunDetail:
         """At most YOUNG_S old. Slow."""

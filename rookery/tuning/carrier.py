@@ -36,9 +36,10 @@ def cpus_here(home: Home) -> int:
 class Carrier:
     """One thread's. A server that goes away is followed by a fleet of this process."""
 
-    def __init__(self, home: Home, mine: Callable[[RunState], bool], cpus: int) -> None:
-        self._home, self._mine, self._cpus = home, mine, cpus
-        self._links = Links()
+    def __init__(
+        self, home: Home, mine: Callable[[RunState], bool], cpus: int, links: Links
+    ) -> None:
+        self._home, self._mine, self._cpus, self._links = home, mine, cpus, links
         self._fleet: Fleet | None = None
         self._look_at = 0.0
 
@@ -64,7 +65,6 @@ class Carrier:
         """End what still lives, at once."""
         if self._fleet is not None:
             self._fleet.close()
-        self._links.close()
 
     def _launch(self, run: str, config: RunConfig) -> Launcher:
         return make_launcher(launch_of(self._home, run, config, self._links))

@@ -22,7 +22,7 @@ from rookery.control.run_state import ACTIVE
 from rookery.control.service import Check, Service
 from rookery.control.settings import Allow
 from rookery.errors import ConfigError, InputError, RookeryError
-from rookery.messages import Evaluate, StartRun, StopRun
+from rookery.messages import Evaluate, ResumeRun, StartRun, StopRun
 from rookery.tuning.carrier import cpus_here, run_cost
 from rookery.tuning.configs import Configs
 from rookery.tuning.curves import Curves
@@ -40,7 +40,8 @@ LOOK_S = 1.0  # at the curves of runs that go on
 
 def labels_of(spec: SweepSpec, trial: int, seed: int) -> dict[str, Any]:
     """By which people find the runs of a sweep; the one place that says so."""
-    return {"name": f"trial {trial} seed {seed}", "group": spec.id}
+    names = ("member", "generation") if spec.scheduler == "pbt" else ("trial", "seed")
+    return {"name": f"{names[0]} {trial} {names[1]} {seed}", "group": spec.id}
 
 
 class Conductor:
@@ -84,7 +85,7 @@ class Conductor:
             self.trials = self._read()
             self._judge()
             self._begin()
-        if self.spec.scheduler != "none" and time.monotonic() >= self._look_at:
+        if self._curves.rungs and time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + LOOK_S
             self._prune()
         return len(self.trials) == self.spec.trials and all(t.is_at_rest for t in self.trials)
@@ -118,7 +119,7 @@ class Conductor:
 
     def _curve(self, trial: Trial) -> dict[int, float]:
         """The mean over its runs, as far as all of them came."""
-        if self.spec.scheduler == "none":
+        if not self._curves.rungs:
             return {}
         states = [self.log.states[a.run] for a in trial.attempts if a.run]
         curves = [self._curves.read(state, state.status not in ACTIVE) for state in states]
@@ -173,7 +174,8 @@ class Conductor:
         error: InputError | None = None
         for values in self.proposals(number):
             try:
-                return self._create(number, 0, values)
+                self._create(number, 0, values)
+                return
             except InputError as caught:
                 error = caught
         raise ConfigError(f"of {TRIES} proposals in a row no run can be made: {error}")
@@ -196,9 +198,13 @@ class Conductor:
             raise ConfigError(f"{TRIES} proposals in a row make no valid config: {error}")
 
     def _create(self, number: int, seed: int, values: Values) -> None:
+        place = f"{self.spec.id}-{number}-{seed}"
+        self._create_run(number, seed, values, self.configs.build(values, seed, place))
+
+    def _create_run(self, number: int, seed: int, values: Values, config: RunConfig) -> None:
         run_here(
             self._service.create(
-                self.configs.build(values, seed, f"{self.spec.id}-{number}-{seed}"),
+                config,
                 author=self.spec.author,
                 id=command_id(self.spec.id, number, seed),
                 reason=f"{self.spec.id}: {shown(values)}",
@@ -208,7 +214,7 @@ class Conductor:
         )
         self.trials = self._read()
 
-    def _send(self, command: Evaluate | StartRun | StopRun) -> None:
+    def _send(self, command: Evaluate | StartRun | StopRun | ResumeRun) -> None:
         run_here(self._service.submit(command, wait_s=0.0))
 
     def _prune(self) -> None:

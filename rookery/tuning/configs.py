@@ -35,11 +35,13 @@ class Configs:
         for dimension in search.dimensions:
             self._check(dimension)
 
-    def build(self, values: Values, seed: int = 0, place: str = "") -> RunConfig:
+    def build(
+        self, values: Values, seed: int = 0, place: str = "", also: Mapping[str, Any] | None = None
+    ) -> RunConfig:
         """The config of a run with its seed; `place`: of this run alone, below a store that is
         named for all."""
         layers = [nested(key, value) for key, value in values.items()]
-        own: dict[str, Any] = {"seed": self.plain.seed + seed}
+        own: dict[str, Any] = {"seed": self.plain.seed + seed, **(also or {})}
         uri = self.plain.checkpoint.uri
         if uri and place:
             own["checkpoint"] = {"uri": f"{uri.rstrip('/')}/{place}"}

@@ -14,7 +14,7 @@ class Curves:
     """Of each run: the mean return of its last 100 episodes when it first had so many steps."""
 
     def __init__(self, home: Home, rungs: Sequence[int]) -> None:
-        self._home, self._rungs = home, rungs
+        self._home, self.rungs = home, rungs
         self._readers: dict[str, tuple[Bus, Subscription]] = {}
         self._whole: set[str] = set()  # runs that have ended, and were read to their end
         self.found: dict[str, dict[int, float]] = {}  # run -> rung -> return
@@ -22,7 +22,7 @@ class Curves:
     def read(self, state: RunState, has_ended: bool) -> Mapping[int, float]:
         """What is known of a run now."""
         curve = self.found.setdefault(state.id, {})
-        if not self._rungs or state.id in self._whole:
+        if not self.rungs or state.id in self._whole:
             return curve
         reader = self._reader(state)
         while reader is not None and (records := reader.poll(0.0, limit=1024)):
@@ -36,7 +36,7 @@ class Curves:
         return curve
 
     def _note(self, curve: dict[int, float], steps: int, value: float) -> None:
-        for rung in self._rungs:
+        for rung in self.rungs:
             if rung <= steps:
                 curve.setdefault(rung, value)
 

@@ -57,10 +57,11 @@ def find_optuna() -> Any:
 
 
 def at_random(search: Search, rng: np.random.Generator) -> Values:
-    return search.sample(lambda dimension: _drawn(dimension.domain, rng))
+    return search.sample(lambda dimension: drawn(dimension.domain, rng))
 
 
-def _drawn(domain: Choice | Range, rng: np.random.Generator) -> Any:
+def drawn(domain: Choice | Range, rng: np.random.Generator) -> Any:
+    """Any value of it, evenly."""
     if isinstance(domain, Choice):
         return domain.options[int(rng.integers(len(domain.options)))]
     if domain.integer and not domain.log:

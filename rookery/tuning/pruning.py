@@ -1,9 +1,9 @@
 """Ending runs early that do worse than others did: decisions without I/O, by the training's return.
 
-    rungs = rungs_of("halving", steps=100_000)      # where runs are compared
-    is_beaten("halving", value, others)             # at a rung, with what others had there
+    rungs = rungs_of("asha", steps=100_000)      # where runs are compared
+    is_beaten("asha", value, others)             # at a rung, with what others had there
 
-`halving` is asynchronous successive halving: of those that have come to a rung a third goes on.
+`asha` is asynchronous successive halving: of those that have come to a rung a third goes on.
 `median` ends what is below the median of the others.
 """
 
@@ -20,7 +20,7 @@ MEDIAN_FROM = 4  # others, before any is ended
 
 def rungs_of(scheduler: str, steps: int) -> tuple[int, ...]:
     """Numbers of steps, the fewest first."""
-    if scheduler == "halving":
+    if scheduler == "asha":
         return tuple(max(1, steps // KEPT**i) for i in range(HALVINGS, 0, -1))
     if scheduler == "median":
         return tuple(max(1, round(steps * share)) for share in MEDIAN_SHARES)

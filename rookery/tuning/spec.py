@@ -26,7 +26,7 @@ from rookery.tuning.space import Search
 from rookery.tuning.text import read_mapping
 
 SAMPLERS = ("tpe", "random")
-SCHEDULERS = ("none", "median", "halving")
+SCHEDULERS = ("none", "median", "asha", "pbt")
 VERSION = 1
 
 
@@ -37,7 +37,13 @@ class SweepSettings(Part):
     trials: int = Field(default=20, ge=1, le=100_000, description="points of the space to try")
     seeds: int = Field(default=1, ge=1, le=1000, description="runs of each, with a seed of its own")
     sampler: str = Field(default="tpe", description="who proposes: tpe or random")
-    scheduler: str = Field(default="none", description="who ends bad runs: none, median, halving")
+    scheduler: str = Field(
+        default="none",
+        description="none; median or asha: ends bad runs; pbt: the trials are a population",
+    )
+    generations: int = Field(
+        default=10, ge=2, le=1000, description="of a population; at the end of each it is compared"
+    )
     episodes: int = Field(default=100, ge=1, le=100_000, description="that judge each run")
     jobs: int | None = Field(default=None, ge=1, description="runs at a time; null: as CPUs allow")
 
@@ -60,6 +66,11 @@ class SweepSpec(SweepSettings):
     author: str
     created_s: float
     base: dict[str, Any] = Field(description="what was asked for of every run, without defaults")
+
+    @property
+    def places(self) -> int:
+        """Commands of each kind that a trial may need: one for each seed or generation."""
+        return self.generations if self.scheduler == "pbt" else self.seeds
 
     @cached_property
     def space(self) -> Search:
@@ -116,13 +127,30 @@ class SweepFiles:
             raise InputError(f"cannot read the sweep {file}: {first_line(error)}") from None
 
     def all(self) -> list[SweepSpec]:
-        """The oldest first."""
-        found = [self.read(file.stem) for file in self.path.glob("*.json")]
-        return sorted(found, key=lambda spec: spec.created_s)
+        """Those that can be read, the oldest first."""
+        return self._all()[0]
+
+    @property
+    def damaged(self) -> list[InputError]:
+        """What is wrong with those that cannot be read, a line each."""
+        return list(self._all()[1].values())
+
+    def _all(self) -> tuple[list[SweepSpec], dict[str, InputError]]:
+        found, damaged = list[SweepSpec](), dict[str, InputError]()
+        for file in sorted(self.path.glob("*.json")):
+            try:
+                found.append(self.read(file.stem))
+            except InputError as error:
+                damaged[file.stem] = error
+        return sorted(found, key=lambda spec: spec.created_s), damaged
 
     def find(self, name: str) -> SweepSpec:
         """By an id, a unique prefix of one, or `last`."""
-        specs = self.all()
+        specs, damaged = self._all()
+        if name in damaged:
+            raise damaged[name]
+        if damaged and not specs:
+            raise next(iter(damaged.values()))
         if name == "last" and specs:
             return specs[-1]
         matches = [spec for spec in specs if spec.id == name] or [

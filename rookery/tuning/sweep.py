@@ -9,31 +9,37 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from rookery.config.code import refuse_while_imported
+from rookery.config.live import live_values
 from rookery.config.models import RunConfig
-from rookery.config.reading import placed
+from rookery.config.reading import merged_layers, placed
 from rookery.control.check import check_config
 from rookery.control.create import author, local_service
 from rookery.control.home import Home
 from rookery.control.local_log import LocalLog, run_here
 from rookery.control.run_state import PAUSED, RUNNING
+from rookery.control.service import Check
 from rookery.errors import ConfigError, InputError, MissingExtra
+from rookery.launchers.ray.link import Links
 from rookery.messages import StopRun
 from rookery.tuning.carrier import Carrier, cpus_here, run_cost
 from rookery.tuning.conductor import Conductor, check_room
 from rookery.tuning.configs import Configs
 from rookery.tuning.log import SweepLog
+from rookery.tuning.population import changes_of, explored_keys
+from rookery.tuning.population_conductor import PopulationConductor, check_population, trials_in
 from rookery.tuning.proposals import Told, make_study, proposer
 from rookery.tuning.space import Search
 from rookery.tuning.spec import SweepFiles, SweepSettings, SweepSpec, new_id, write_whole
 from rookery.tuning.text import write_mapping
-from rookery.tuning.trials import Trial, read_trials
+from rookery.tuning.trials import Stage, Trial
+from rookery.tuning.tune_conductor import FarTune, Tune, TuneConductor, check_tune
 
 Status = Literal["running", "finished", "stopped", "interrupted"]
 Progress: TypeAlias = Callable[[SweepSpec, list[Trial]], None]
@@ -81,10 +87,19 @@ class Sweep:
         return self._configs
 
     @property
+    def environment(self) -> str:
+        return _environment(self.spec.base) or self.configs.plain.environment.id
+
+    @property
+    def run_cost(self) -> int:
+        """CPUs of one run."""
+        return run_cost(self.configs.plain)
+
+    @property
     def trials(self) -> list[Trial]:
         """As the log has them now."""
         log = SweepLog(self._home, self.spec)
-        return read_trials(self.spec, log.states, log.results, self.configs.values_of)
+        return trials_in(self.spec, log.states, log.results, self.configs.values_of)
 
     @property
     def status(self) -> Status:
@@ -114,7 +129,16 @@ class Sweep:
         if not done:
             return None
         trial = max(done, key=lambda each: each.value or 0.0)
-        return Best(trial, self.configs.build(trial.values))
+        is_member = bool(trial.stages)
+        return Best(trial, self._replayed(trial) if is_member else self.configs.build(trial.values))
+
+    def _replayed(self, member: Trial) -> RunConfig:
+        """What a member of a population was from its first step on, with what changed when."""
+        plain = self.configs.plain
+        explored = explored_keys(self.spec.space, live_values(plain))
+        changes = changes_of(self.spec, member.stages, explored, plain.stop.steps or 0)
+        also = {"changes": changes}
+        return self.configs.build(member.stages[0].values, member.number, also=also)
 
     def table(self) -> list[dict[str, Any]]:
         """A row for each trial, the best first."""
@@ -131,7 +155,7 @@ class Sweep:
         return {
             "sweep": self.id,
             "status": self.status_of(trials),
-            "environment": self.configs.plain.environment.id,
+            "environment": self.environment,
             **self.spec.model_dump(
                 include={"trials", "seeds", "sampler", "scheduler", "episodes", "created_s"}
             ),
@@ -161,23 +185,38 @@ class Sweep:
 
     # --- what is done with it --------------------------------------------------------------------
 
-    def carry(self, progress: Progress | None = None) -> Status:
-        """To its end in this process; Ctrl-C stops it after a checkpoint of every run."""
+    def carry(
+        self,
+        progress: Progress | None = None,
+        *,
+        tune: Tune | None = None,
+        rungs: Sequence[int] | None = None,
+    ) -> Status:
+        """To its end in this process; Ctrl-C stops it after a checkpoint of every run.
+
+        `tune`: Ray Tune that is here already, and at which `rungs` it wants to hear of runs.
+        """
         refuse_while_imported("a sweep")
         self._home.check_writable()
         with self._files.carrying(self.id), _interrupts() as asked:
             self._files.ask_to_stop(self.id, False)
-            conductor = Conductor(self._home, self.spec, self.configs)
-            cpus = max(cpus_here(self._home), conductor.jobs * run_cost(self.configs.plain))
-            carrier = Carrier(self._home, conductor.log.is_mine, cpus)
-            try:
-                self._conduct(conductor, carrier, progress, asked)
-                carrier.leave()
-            finally:
-                carrier.close()
-                conductor.close()
+            with closing(Links()) as links:
+                conductor = self._conductor(links, tune, rungs)
+                cpus = max(cpus_here(self._home), conductor.jobs * self.run_cost)
+                with (
+                    closing(conductor),
+                    closing(Carrier(self._home, conductor.log.is_mine, cpus, links)) as carrier,
+                ):
+                    self._conduct(conductor, carrier, progress, asked)
+                    carrier.leave()
             self._keep_best(conductor.trials)
         return self.status
+
+    def _conductor(self, links: Links, tune: Tune | None, rungs: Sequence[int] | None) -> Conductor:
+        if tune is None and not is_on_tune(self.spec, self.configs.plain):
+            return conductor_of(self._home, self.spec, self.configs)
+        tune = tune or FarTune(links.to(self._home.settings.ray.here()))
+        return TuneConductor(self._home, self.spec, self.configs, tune, rungs=rungs)
 
     def _conduct(
         self,
@@ -233,19 +272,33 @@ def begin(home: Home, base: Mapping[str, Any], settings: SweepSettings) -> Sweep
         "id": new_id(_environment(base)),
         "author": author(),
         "created_s": time.time(),
-        "base": dict(base),
+        "base": _even(base) if settings.scheduler == "pbt" else dict(base),
     }
     sweep = Sweep(home, SweepSpec.model_validate(made))
     spec = sweep.spec
     proposer(spec.sampler, 0)  # what it needs is installed
+    if is_on_tune(spec, sweep.configs.plain):
+        check_tune(home.settings.ray.here())
     _check_bounds(spec, sweep.configs.plain)
     for config in sweep.configs.extremes():
         check_room(home, config)
-    conductor = Conductor(home, spec, sweep.configs)
+    conductor = conductor_of(home, spec, sweep.configs)
     config = sweep.configs.build(next(conductor.proposals(0)))
     check_config(home, config)
     SweepFiles(home).write(spec)
     return sweep
+
+
+def is_on_tune(spec: SweepSpec, config: RunConfig) -> bool:
+    """Whether Ray Tune schedules it. A population breeds by forks, which Tune knows nothing of."""
+    return config.launcher == "ray" and spec.scheduler != "pbt"
+
+
+def conductor_of(
+    home: Home, spec: SweepSpec, configs: Configs, check: Check | None = None
+) -> Conductor:
+    kind = PopulationConductor if spec.scheduler == "pbt" else Conductor
+    return kind(home, spec, configs, check)
 
 
 def find(home: Home, name: str) -> Sweep:
@@ -266,11 +319,21 @@ def _check_bounds(spec: SweepSpec, config: RunConfig) -> None:
         raise ConfigError(
             f"scheduler={spec.scheduler} compares runs at the same number of steps: set --steps"
         )
-    if config.bus.one_process:
+    if spec.scheduler == "pbt":
+        check_population(spec, spec.space, config)
+    elif config.bus.one_process:
         raise ConfigError(
             f"scheduler={spec.scheduler} reads what runs report: bus.kind={config.bus.kind} keeps "
             "that in their memory"
         )
+
+
+def _even(base: Mapping[str, Any]) -> dict[str, Any]:
+    """A rate that falls with a run's own end would fall in every generation anew."""
+    asked = base.get("algorithm")
+    if isinstance(asked, Mapping) and asked.get("schedule") == "linear":
+        raise ConfigError("scheduler=pbt makes the schedule itself: leave out algorithm.schedule")
+    return merged_layers(base, {"algorithm": {"schedule": "constant"}})
 
 
 def _environment(base: Mapping[str, Any]) -> str:
@@ -292,14 +355,20 @@ def table_of(trials: list[Trial]) -> list[dict[str, Any]]:
             "values": trial.values,
             "runs": [attempt.run for attempt in trial.attempts if attempt.run],
             "why": trial.why,
+            **({"stages": [_stage(stage) for stage in trial.stages]} if trial.stages else {}),
         }
         for trial in ranked
     ]
 
 
+def _stage(stage: Stage) -> dict[str, Any]:
+    shown = ("member", "generation", "run", "parent", "value", "values")
+    return {name: getattr(stage, name) for name in shown}
+
+
 def importance_of(search: Search, trials: list[Trial]) -> dict[str, float]:
-    """Empty where too little is known, or Optuna is not installed."""
-    done = [trial for trial in trials if trial.value is not None]
+    """Empty where too little is known, values changed on the way, or Optuna is not installed."""
+    done = [trial for trial in trials if trial.value is not None and not trial.stages]
     if len(done) < LEAST_TOLD or len({trial.value for trial in done}) == 1:
         return {}
     told = [Told(trial.values, "done", trial.value) for trial in done]

@@ -52,12 +52,19 @@ def read_dimension(line: str) -> Dimension:
 
 
 def write_line(dimension: Dimension) -> str:
-    line = f"{dimension.key}={write_domain(dimension.domain)}"
-    return line + _if(dimension)
+    return f"{dimension.key}={write_domain(dimension.domain)}{_if(dimension)}"
 
 
 def write_mapping(search: Search) -> dict[str, str]:
     return {d.key + _if(d): write_domain(d.domain) for d in search.dimensions}
+
+
+def write_condition(dimension: Dimension) -> str:
+    """KEY=OPTION or KEY=a|b; empty: it always applies."""
+    if dimension.condition is None:
+        return ""
+    options = "|".join(write_value(option) for option in dimension.condition.options)
+    return f"{dimension.condition.key}={options}"
 
 
 def write_domain(domain: Domain) -> str:
@@ -151,10 +158,7 @@ def _read_condition(text: str) -> Condition | None:
 
 
 def _if(dimension: Dimension) -> str:
-    if dimension.condition is None:
-        return ""
-    options = "|".join(write_value(option) for option in dimension.condition.options)
-    return f" if {dimension.condition.key}={options}"
+    return f" if {write_condition(dimension)}" if dimension.condition is not None else ""
 
 
 def split_options(text: str) -> list[str]:

@@ -19,7 +19,7 @@ from rookery.messages import JobDone, ResumeRun, StartRun
 from rookery.tuning.space import Values
 from rookery.tuning.spec import SweepSpec
 
-What = Literal["create", "evaluate", "prune"]
+What = Literal["create", "evaluate", "prune", "go on"]
 AttemptStatus = Literal[
     "to do", "going", "trained", "judged", "done", "pruned", "failed", "stopped"
 ]
@@ -54,12 +54,26 @@ class Attempt:
 
 
 @dataclass(frozen=True)
+class Stage:
+    """A generation of a population, as one member went through it."""
+
+    member: int
+    generation: int
+    run: str
+    parent: str  # RUN@VERSION where this generation began with a fork, else empty
+    values: Values
+    value: float | None
+    why: str = ""
+
+
+@dataclass(frozen=True)
 class Trial:
-    """A point of the space, and its runs."""
+    """A point of the space, and its runs; of a population: a member, and how it came to be."""
 
     number: int
     values: Values
     attempts: tuple[Attempt, ...]
+    stages: tuple[Stage, ...] = ()
 
     @property
     def status(self) -> TrialStatus:
@@ -160,7 +174,8 @@ def _attempt(
 ) -> Attempt:
     if state is None:
         return Attempt(trial, seed)
-    status, result = _status(sweep, trial, seed, state, results)
+    judged, pruned = (command_id(sweep, trial, seed, what) for what in ("evaluate", "prune"))
+    status, result = status_of_run(state, judged, pruned, results)
     return Attempt(
         trial,
         seed,
@@ -175,10 +190,10 @@ def _attempt(
     )
 
 
-def _status(
-    sweep: str, trial: int, seed: int, state: RunState, results: Mapping[str, Result]
+def status_of_run(
+    state: RunState, judged: str, pruned: str, results: Mapping[str, Result]
 ) -> tuple[AttemptStatus, Result]:
-    judged, pruned = (command_id(sweep, trial, seed, what) for what in ("evaluate", "prune"))
+    """Where a run is, by the ids of what would judge and prune it."""
     if judged in results:
         return ("failed" if results[judged].error else "done"), results[judged]
     if state.desired == DELETED:

@@ -22,6 +22,7 @@ def written(directory: Path) -> str:
     return "\n".join(path.read_bytes().decode(errors="replace") for path in files)
 
 
+@pytest.mark.soak
 def test_a_run_goes_on_from_its_store(s3_cli: Cli, s3: S3Server, tmp_path: Path) -> None:
     uri = f"s3://{BUCKET}/runs/one"
     s3_cli.home.path.parent.mkdir(exist_ok=True)

@@ -10,6 +10,7 @@ import pytest
 from rookery.checkpoints.objects import ObjectStore
 from rookery.checkpoints.reach import Remote
 from rookery.checkpoints.store import CheckpointStore, FileStore, open_store
+from rookery.errors import CheckpointGone
 from rookery.testing.store_suite import StoreSuite
 from tests.checkpoints.s3_server import BUCKET, S3Server
 
@@ -45,3 +46,19 @@ class TestObjectsOnS3(StoreSuite):
 
     def make_store(self, place: str) -> CheckpointStore:
         return open_store(f"s3://{BUCKET}/{place}")
+
+
+def test_what_is_deleted_while_it_is_listed_is_gone_not_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FileStore(tmp_path)
+    store.save("000", {"x": b"0"})
+
+    def listed_late(place: Path) -> Iterator[Path]:
+        """A directory that was opened before it was deleted lists nothing."""
+        store.delete(place.name)
+        return iter(())
+
+    monkeypatch.setattr(Path, "iterdir", listed_late)
+    with pytest.raises(CheckpointGone):
+        store.load("000")

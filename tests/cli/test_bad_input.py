@@ -92,7 +92,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("arguments", "says"), REFUSED.values(), ids=REFUSED)
 def test_is_refused_in_one_line(cli: Cli, arguments: tuple[object, ...], says: str) -> None:
-    assert says in cli.refused(*arguments)
+    assert says in cli.refused_here(*arguments)
     assert cli.home.states() == {}
 
 

@@ -69,6 +69,7 @@ def test_train_exits_with_3_when_a_limit_comes_first(cli: Cli) -> None:
     assert cli("train", "CartPole-v1", *INLINE, *minutes, expect=3).json["status"] == "limited"
 
 
+@pytest.mark.soak
 def test_the_hints_of_a_run_that_reached_its_limit_can_be_typed(cli: Cli) -> None:
     options = ("--until-return", 500, "--steps", 512)
     said = cli("train", "CartPole-v1", *INLINE, *options, expect=3).stdout

@@ -219,7 +219,7 @@ REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
 def test_is_refused_in_one_line(
     shared_cli: Cli, queued: str, arguments: tuple[object, ...], says: str
 ) -> None:
-    error = shared_cli.refused(*arguments)
+    error = shared_cli.refused_here(*arguments)
     assert says in error and "rk_secret" not in error.partition("#token=")[0]
 
 

@@ -76,6 +76,7 @@ def test_sampled_play_is_another_player(shared_cli: Cli, run: str) -> None:
     assert run not in text
 
 
+@pytest.mark.soak
 def test_a_match_of_a_player_with_itself_is_not_rated(shared_cli: Cli, run: str) -> None:
     before = shared_cli("ladder", run, "--json").stdout
     result = shared_cli("match", GAME, run, run, "--games", 6, "--json").json
@@ -202,7 +203,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("arguments", "says"), REFUSED.values(), ids=REFUSED)
 def test_is_refused_in_one_line(shared_cli: Cli, arguments: tuple[object, ...], says: str) -> None:
-    assert says in shared_cli.refused(*arguments)
+    assert says in shared_cli.refused_here(*arguments)
 
 
 def test_an_engine_that_is_not_there_is_named(shared_cli: Cli) -> None:

@@ -57,7 +57,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
     "no values": ((*CARTPOLE, "--search", "algorithm.gamma"), "KEY=VALUES"),
     "no trials": ((*CARTPOLE, *GAMMA, "--trials", "0"), "--trials"),
     "unknown sampler": ((*CARTPOLE, *GAMMA, "--sampler", "tpee"), "did you mean tpe"),
-    "unknown scheduler": ((*CARTPOLE, *GAMMA, "--scheduler", "asha"), "halving"),
+    "unknown scheduler": ((*CARTPOLE, *GAMMA, "--scheduler", "hyperband"), "asha"),
     "pruning without an end": (
         ("sweep", "CartPole-v1", *GAMMA, "--minutes", "1", "--scheduler", "median"),
         "--steps",

@@ -282,6 +282,21 @@ def test_every_key_of_the_config_has_a_wrong_value_in_the_list_above() -> None:
     assert not missing
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ([{"steps": 0, "set": {"algorithm.gamma": 0.9}}], "changes.0.steps"),
+        ([{"steps": 5, "set": {}}], "changes.0.set"),
+        ([{"steps": 5, "set": {"algorithm.gama": 0.9}}], "did you mean algorithm.gamma"),
+        ([{"steps": 5, "set": {"algorithm.gamma": 2}}], "at 5 steps: algorithm.gamma"),
+        ([{"steps": 5, "set": {"actors.count": 2}}], "at 5 steps: unknown live"),
+        ([{"steps": n, "set": {"algorithm.gamma": 0.9}} for n in (9, 5)], "put them in order"),
+    ],
+)
+def test_changes_that_no_run_could_make_are_one_line(changes: Any, said: str) -> None:
+    assert said in one_line(ENV, {"changes": changes})
+
+
 def test_an_unknown_bus_is_one_line_with_those_there_are() -> None:
     assert "'sqlite', 'memory'" in one_line(ENV, {"bus": {"kind": "kafkaesque"}})
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -13,7 +17,7 @@ from rookery.bus import Bus
 from rookery.config.models import RunConfig
 from rookery.config.reading import build
 from rookery.control.diagnosis import diagnose, why
-from rookery.control.evidence import Evidence, lasting
+from rookery.control.evidence import Evidence, lasting, silences, stopped_early
 from rookery.control.run_state import RUNNING, RunState, WorkerState
 from rookery.control.supervision import Silence
 from rookery.errors import BusError
@@ -355,3 +359,27 @@ def test_a_bus_that_cannot_be_read_is_the_answer(monkeypatch: pytest.MonkeyPatch
     component, summary = told(LEARNER | WORKERS)
     assert component == "bus"
     assert summary == "waiting for the bus: no Kafka broker answers at x:9092"
+
+
+def test_a_worker_that_is_frozen_before_it_said_anything_is_named() -> None:
+    """Its owner replaces it after a while; until then `why` says on whom it waits."""
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        process.send_signal(signal.SIGSTOP)
+        os.waitpid(process.pid, os.WUNTRACED)
+        began = time.time() - 3.0
+        frozen = WorkerState("actor", 0, 2, pid=process.pid, running=True, started_s=began)
+        state = msgspec.structs.replace(STATE, workers={"actor-0": frozen})
+        found = stopped_early(state, ())
+        config = FakeHome().config(state)
+        assert "frozen for 3 s" in str(silences(config, found)["actor-0"])
+        assert stopped_early(state, ["actor-0"]) == {}  # it has said something
+        for other in ({"host": "10.0.0.2"}, {"index": JOINED_FROM}, {"running": False}):
+            elsewhere = msgspec.structs.replace(frozen, **other)
+            assert stopped_early(msgspec.structs.replace(state, workers={"a": elsewhere}), ()) == {}
+        process.send_signal(signal.SIGCONT)
+        os.waitpid(process.pid, os.WCONTINUED)
+        assert stopped_early(state, ()) == {}
+    finally:
+        process.kill()
+        process.communicate()

@@ -97,10 +97,14 @@ def test_a_fork_begins_with_all_that_its_parent_had(home: Home, run: str) -> Non
 
 
 def test_training_on_from_a_fork_equals_having_gone_on(tmp_path: Path) -> None:
-    """Which is what resuming equals, too (`tests/launchers/test_resume_equals_uninterrupted`)."""
+    """It needs nothing of its parent any more. Resuming equals that, too
+    (`tests/launchers/test_resume_equals_uninterrupted`)."""
     home = Home(tmp_path)
     steady = {**SMALL, "algorithm": {"schedule": "constant", "minibatch_size": 32}}
-    fork = trained(home, forked(home, trained(home, build(steady))))
+    parent = trained(home, build(steady))
+    fork = create_run(home, forked(home, parent))
+    shutil.rmtree(home.run_dir(parent))
+    assert play_turns(home, fork, 1, 10**9, STOPPED)
     whole = trained(home, build(steady, {"stop": {"steps": TWICE}}))
     assert_same(newest(home, fork), newest(home, whole))
 
@@ -115,7 +119,8 @@ def test_every_step_of_a_fork_is_accounted_for(home: Home, run: str) -> None:
     assert found.produced >= found.trained
 
 
-def test_a_fork_needs_nothing_of_its_parent(tmp_path: Path) -> None:
+@pytest.mark.soak
+def test_a_fork_in_a_league_needs_nothing_of_its_parent(tmp_path: Path) -> None:
     home = Home(tmp_path)
     league = build(
         {**SMALL, "environment": {"id": "pgx:tic_tac_toe"}, "league": LEAGUE, **self_play()}

@@ -2,7 +2,8 @@
 
 What is typed is what the page says, but for these:
 - a training of more steps than STEPS, or of no bound, gets STEPS; a submitted run goes on until it
-  is stopped, since the page goes on to steer it;
+  is stopped, since the page goes on to steer it; a sweep has at most TRIALS of one seed;
+- the file that a page shows for a sweep is there as sweep.yaml;
 - a server gets a free port, and addresses of it and of a broker are those of the test's own;
 - RUN is the newest run, and 1f0c93aa the newest token.
 """
@@ -22,6 +23,7 @@ from tests.docs.pages import Fence, commands, fences
 from tests.docs.terminal import Shown, Terminal
 
 STEPS = 20_000
+TRIALS = GENERATIONS = 3
 TIMEOUT_S = 900.0  # of one command
 PORT = "127.0.0.1:7860"
 STAYS = ("rookery serve", "rookery mcp")  # until Ctrl-C
@@ -57,7 +59,11 @@ class Session:
         (clone / "my_module.py").write_text(OWN_ENVIRONMENT)
 
     def page(self, page: str, not_here: dict[str, str]) -> None:
-        for fence in fences(page, "", "sh", "python"):
+        for fence in fences(page, "", "sh", "python", "yaml"):
+            if fence.language == "yaml":
+                if "\nsweep:" in fence.text:
+                    (self._clone / "sweep.yaml").write_text(fence.text)
+                continue
             if fence.language == "python":
                 (self._clone / "typed.py").write_text(self._here(fence.text))
                 self.type(fence, "python typed.py")
@@ -144,8 +150,17 @@ class Session:
 def shortened(command: str) -> str:
     if command.startswith("rookery submit"):
         return command.replace("--until-return 475", "--until-return 501")
-    if not command.startswith("rookery train"):
+    if command.startswith("rookery sweep --config"):
+        return f"{command} --trials {TRIALS} --seeds 1"
+    if not command.startswith(("rookery train", "rookery sweep")):
         return command
     bounded = re.search(r"--(steps|until-return|minutes)\b", command)
-    command = command if bounded else f"{command} --steps {STEPS}"
-    return re.sub(r"--steps ([\d_]+)", lambda m: f"--steps {min(STEPS, int(m[1]))}", command)
+    if command.startswith("rookery train") and not bounded:
+        return f"{command} --steps {STEPS}"
+    for option, most in (("steps", STEPS), ("trials", TRIALS), ("generations", GENERATIONS)):
+        command = _at_most(command, option, most)
+    return command
+
+
+def _at_most(command: str, option: str, most: int) -> str:
+    return re.sub(rf"--{option} ([\d_]+)", lambda m: f"--{option} {min(most, int(m[1]))}", command)

@@ -75,6 +75,11 @@ def test_what_is_shortened_is_only_how_long_it_trains() -> None:
     assert shortened("rookery train A --until-return 475") == "rookery train A --until-return 475"
     assert shortened("rookery train A").endswith("--steps 20000")
     assert shortened("rookery eval last") == "rookery eval last"
+    assert shortened("rookery sweep A --trials 8 --generations 2 --steps 9") == (
+        "rookery sweep A --trials 3 --generations 2 --steps 9"
+    )
+    assert shortened("rookery sweep --config sweep.yaml").endswith("--trials 3 --seeds 1")
+    assert shortened("rookery sweep show last") == "rookery sweep show last"
 
 
 @pytest.fixture

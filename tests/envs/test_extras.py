@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 NOT_ENVIRONMENTS = {  # players, a bus, clusters, stores, searches, and what tests need
-    *("chess", "onnx", "kafka", "ray", "ray-serve", "stores", "gcs", "tune", "test")
+    *("chess", "onnx", "kafka", "ray", "ray-serve", "ray-tune", "stores", "gcs", "tune", "test")
 }
 FAMILIES = {
     "box2d": ["LunarLander-v3"],

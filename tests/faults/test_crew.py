@@ -40,12 +40,21 @@ def test_when_one_learner_is_killed_all_go_on_from_a_checkpoint(cli: Cli) -> Non
     running = cli.start("train", *SMALL, *OFTEN, *CREW, *ENDLESS, "--json")
     reach(running, 2_000, 0.1)
     kill_one(running, 1)
-    assert tells_of(running, "learner-1", "ended by SIGKILL")
+    running.wait_until(lambda: tells_of(running, "learner-1", "ended by SIGKILL"), "why", 30)
     deaths = {n: w.deaths for n, w in cli.home.state(running.run).workers.items()}
     assert deaths == {"learner-0": 0, "learner-1": 1, "actor-0": 0}
     said = (cli.home.run_dir(running.run) / "logs" / "learner-0.1.log").read_text()
     assert "learner-1 is gone: learners of one run end together" in said
+    cli("stop", running.run)
+    running.finish(timeout=60, expect=None)
+    shown = check_accounts(cli, running.run, bound=1)
+    assert shown["status"] == "stopped"
 
+
+@pytest.mark.soak
+def test_a_crew_is_made_smaller_while_it_trains(cli: Cli) -> None:
+    running = cli.start("train", *SMALL, *OFTEN, *CREW, *ENDLESS, "--json")
+    reach(running, 2_000, 0.1)
     cli("scale", running.run, "--learner", 1)
     running.wait_until(lambda: lives(running).keys() == {"learner-0"}, "one learner", 60)
     steps = running.env_steps

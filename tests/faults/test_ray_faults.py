@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from tests.conftest import Cli, wait_until
+from tests.faults.test_crew import lives
 from tools.ray.hosts import Hosts, usable
 
 if TYPE_CHECKING:
@@ -132,6 +133,35 @@ def test_a_lost_node_and_a_lost_host_of_the_bus(cli_on: Callable[[Hosts], HostsC
         state = running.cli.home.state(running.run)
         errors = [w.last_error or "" for w in state.workers.values()]
         assert any(f"its node {hosts.ip(lost)}" in error for error in errors), errors
+        running.interrupt()
+        balanced(running)
+
+
+@pytest.mark.soak
+def test_two_learners_on_two_nodes_go_on_when_one_of_them_is_cut_off(
+    cli_on: Callable[[Hosts], HostsCli],
+) -> None:
+    crew = ("--set", "learner.count=2", "--set", "placement.learner.cpus=3")  # one fits on a node
+    with Hosts({"owner": 0, "a": 5, "b": 5, "c": 5}) as hosts:
+        running = cli_on(hosts).train(*crew)
+        running.wait_until(lambda: running.env_steps > 5_000, "training", GOES_ON_S)
+        before = lives(running)
+        places = [host_of(running, "learner", index) for index in range(2)]
+        assert len({*places, hosts.ip("owner")}) == 3, places
+
+        lost = on(hosts, places[1])
+        hosts.cut(lost)
+        running.named("learner-1", "", 40.0)
+
+        def replaced() -> bool:
+            now = lives(running)
+            return now.keys() == before.keys() and all(now[name] > before[name] for name in before)
+
+        running.wait_until(replaced, "both learners to be replaced", GOES_ON_S)
+        trains_on(running)
+        assert hosts.ip(lost) not in {host_of(running, "learner", index) for index in range(2)}
+        hosts.mend(lost)
+        trains_on(running)
         running.interrupt()
         balanced(running)
 

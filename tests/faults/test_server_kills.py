@@ -21,19 +21,21 @@ MOMENTS = ("training", "command", "scaling")
 
 
 def test_a_server_survives_kills(cli: Cli) -> None:
-    kill_over_and_over(cli, ("scaling",), seed=1)
+    kill_over_and_over(cli, ("scaling",), seed=1, count=1)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_a_server_survives_twenty_kills(cli: Cli) -> None:
-    kill_over_and_over(cli, MOMENTS * 7, seed=2)
+    kill_over_and_over(cli, MOMENTS * 7, seed=2, count=2)
 
 
-def kill_over_and_over(cli: Cli, moments: Sequence[str], seed: int) -> None:
+def kill_over_and_over(cli: Cli, moments: Sequence[str], seed: int, count: int) -> None:
     rng = random.Random(seed)
     server = cli.serve("--cpus", 16)
-    runs = [server.api("POST", "/runs", {"config": {**CONFIG, "seed": i}})["run"] for i in range(2)]
+    runs = [
+        server.api("POST", "/runs", {"config": {**CONFIG, "seed": i}})["run"] for i in range(count)
+    ]
     actors = dict.fromkeys(runs, 1)
     rates: dict[str, float] = {}
     wait_for_progress(server, runs)

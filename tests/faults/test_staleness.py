@@ -42,7 +42,8 @@ def test_the_lag_stays_within_its_bound(cli: Cli, actors: int, bound: int) -> No
     lags(cli, actors, bound, 8000)
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", pytest.param("impala", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("algorithm", ["ppo", "impala"])
 def test_a_learner_slowed_tenfold_does_not_train_on_older_fragments(
     cli: Cli, algorithm: str
 ) -> None:

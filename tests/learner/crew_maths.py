@@ -32,12 +32,9 @@ MODELS = {"ppo": PPOConfig, "impala": ImpalaConfig}
 T, B, LEARNERS = 8, 8, 2
 SPEC = SeatSpec((Leaf("", "box", (3,), "float32"),), Categorical(3))
 CASES: dict[str, dict[str, Any]] = {
-    "ppo": {"kind": "ppo", "minibatch_size": 16, "epochs": 2},
-    "ppo once": {"kind": "ppo", "minibatch_size": T * B, "epochs": 1},
     "ppo stopped": {"kind": "ppo", "minibatch_size": 16, "epochs": 4, "kl_stop": 1e-4},
     "impala": {"kind": "impala", "minibatches": 2, "epochs": 2},
-    "impala plain": {"kind": "impala", "minibatches": 2, "epochs": 1, "clip": None},
-    "encoder": {"kind": "ppo", "minibatch_size": 16, "epochs": 2},
+    "ppo with an encoder": {"kind": "ppo", "minibatch_size": 16, "epochs": 2},
 }
 
 
@@ -63,7 +60,7 @@ class BothHere:
 
 
 def policies(case: str, algorithm: AlgorithmConfig) -> list[PolicySetup]:
-    if case != "encoder":
+    if case != "ppo with an encoder":
         return [PolicySetup("main", Network(SPEC, NetworkConfig(hidden=(8,))), algorithm, B)]
     network = Network(SPEC, NetworkConfig(hidden=(8,), encoder="eye", encoder_hidden=(8,)))
     return [PolicySetup(name, network, algorithm, B) for name in ("main", "other")]

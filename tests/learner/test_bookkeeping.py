@@ -44,7 +44,7 @@ class World:
         self.orders, self.number, self.generation = NO_ORDERS, 0, 0
         self.position: Position = bus.end(EXPERIENCES)
         self.received: list[Any] = []
-        self.bytes_read = self.delivery_bytes = 0
+        self.bytes_read = self.delivery_bytes = self.trained = 0
         self.inbox: Any = None
         self.transport: Any = None
         self.trainer: Any = None
@@ -62,7 +62,7 @@ class World:
         self.trainer = SimpleNamespace(hyper={"main": {}}, save=dict)
         self.inbox = SimpleNamespace(
             orders=self.orders,
-            ledger=Ledger(),
+            ledger=Ledger(trained=self.trained),
             book=manifest.book,
             branch=SimpleNamespace(starts={}),
             updates_begun=0,
@@ -130,6 +130,39 @@ def test_what_was_told_before_is_not_told_at_each_resume(world: World) -> None:
 
     assert world.trainer.hyper["main"]["learning_rate"] == 0.5
     assert changes(resumed) == []
+
+
+PLAN = [
+    {"steps": 100, "set": {RATE: 0.25}},
+    {"steps": 200, "set": {RATE: 0.125, "algorithm.gamma": 0.5}},
+]
+
+
+def test_changes_of_the_config_take_hold_when_training_comes_to_them(tmp_path: Path) -> None:
+    config = build({"environment": {"id": "CartPole-v1"}, "changes": PLAN})
+    world = World(tmp_path / "checkpoints", MemoryBus(), config)
+    bookkeeper = world.begin()
+    for trained, expected in ((99, []), (100, [{RATE: 0.25}]), (150, [])):
+        bookkeeper.inbox.ledger = Ledger(trained=trained)
+        assert [values for _, values in changes(bookkeeper)] == expected
+    assert world.trainer.hyper["main"]["learning_rate"] == 0.25
+    world.order(learning_rate=0.75)
+    bookkeeper.inbox.orders = world.orders
+    assert [values for _, values in changes(bookkeeper)] == [{RATE: 0.75}]
+    bookkeeper.inbox.ledger = Ledger(trained=250)
+    both = {RATE: 0.75, "algorithm.gamma": 0.5}
+    assert [values for _, values in changes(bookkeeper)] == [both], "what people set stays set"
+    hyper = world.trainer.hyper["main"]
+    assert (hyper["learning_rate"], hyper["gamma"]) == (0.75, 0.5)
+
+
+def test_a_run_that_goes_on_has_the_changes_that_it_has_passed(tmp_path: Path) -> None:
+    config = build({"environment": {"id": "CartPole-v1"}, "changes": PLAN})
+    world = World(tmp_path / "checkpoints", MemoryBus(), config)
+    world.trained = 150
+    resumed = world.begin()
+    assert world.trainer.hyper["main"]["learning_rate"] == 0.25
+    assert changes(resumed) == [], "it was told in the life before"
 
 
 class ManyPartitions(MemoryBus):

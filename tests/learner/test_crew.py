@@ -46,7 +46,7 @@ def compared() -> Any:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("case", ["ppo", "impala", "encoder"])
+@pytest.mark.parametrize("case", ["ppo with an encoder", "impala"])
 def test_two_learners_make_the_update_that_one_makes(compared: Any, case: str) -> None:
     """Parameters, moments, statistics and metrics, though their shares of the rows differ."""
     gaps = compared[case]["gaps"]

@@ -19,9 +19,11 @@ TASKS: dict[str, tuple[tuple[str, ...], float, int]] = {
 SOAK = [("ppo", name) for name in TASKS] + [("impala", "CartPole-v1"), ("impala", "Acrobot-v1")]
 
 
-def check_learns(cli: Cli, algorithm: str, environment: str, seed: int) -> None:
+def check_learns(
+    cli: Cli, algorithm: str, environment: str, seed: int, more: tuple[str, ...] = ()
+) -> None:
     options, target, budget = TASKS[environment]
-    command = ("train", environment, *options, "--algorithm", algorithm)
+    command = ("train", environment, *options, *more, "--algorithm", algorithm)
     done = cli(*command, "--steps", budget, "--seed", seed, "--json", timeout=600).json
     played = cli("eval", done["run"], "--episodes", 100, "--json", timeout=120).json
     greedy, sampled = played["greedy"]["mean"], played["sampled"]["mean"]
@@ -47,3 +49,11 @@ def test_one_seed_learns(cli: Cli, environment: str) -> None:
 @pytest.mark.parametrize(("algorithm", "environment"), SOAK)
 def test_every_seed_learns(cli: Cli, algorithm: str, environment: str, seed: int) -> None:
     check_learns(cli, algorithm, environment, seed)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("algorithm", ["ppo", "impala"])
+def test_two_learners_learn_as_one_does(cli: Cli, algorithm: str, seed: int) -> None:
+    check_learns(cli, algorithm, "CartPole-v1", seed, ("--set", "learner.count=2"))

@@ -60,6 +60,21 @@ def test_connect_four_is_learned_in_ten_minutes(cli: Cli) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_two_learners_learn_connect_four_as_one_does(cli: Cli) -> None:
+    """After as many steps: both beat a player at random, and neither beats the other clearly."""
+    words = ("pgx:connect_four", "--self-play", "--steps", 3_000_000)
+    runs = [
+        trained(cli, *words, "--set", f"learner.count={count}", timeout=700) for count in (1, 2)
+    ]
+    for run in runs:
+        found = match(cli, "pgx:connect_four", run, "script:random", 400)
+        assert found["points"] >= 0.9, found
+    between = match(cli, "pgx:connect_four", runs[1], runs[0], 400)
+    assert 0.35 <= between["points"] <= 0.65, between
+
+
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_snapshots_of_connect_four_rank_in_the_order_they_were_made(cli: Cli) -> None:
     every = ("--set", "league.snapshot_every_steps=1_500_000")

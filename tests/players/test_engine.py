@@ -52,16 +52,25 @@ def question(env: Any) -> Question:
     )
 
 
+others: set[int] = set()  # children that tests before have started for all, like a broker
+
+
+@pytest.fixture(autouse=True)
+def _others() -> None:
+    others.clear()
+    others.update(process.pid for process in psutil.Process().children())
+
+
 def engines() -> list[psutil.Process]:
-    """Our children, but for a broker that other tests of this session may have started."""
+    """Our children that this test has started."""
     children = [p for p in psutil.Process().children() if p.status() != psutil.STATUS_ZOMBIE]
-    return [p for p in children if p.name() != "java"]
+    return [p for p in children if p.pid not in others]
 
 
 @pytest.fixture
 def engine(made: Callable[..., Any], chess: SeatSpec) -> Iterator[Callable[..., Any]]:
     """Players by name; closed at the end, when no process may be left."""
-    before, players = {p.pid for p in engines()}, []
+    players: list[Any] = []
 
     def make(text: str) -> Any:
         players.append(made(text, chess, CHESS))
@@ -70,7 +79,7 @@ def engine(made: Callable[..., Any], chess: SeatSpec) -> Iterator[Callable[..., 
     yield make
     for player in players:
         player.close()
-    assert {p.pid for p in engines()} <= before
+    assert not engines()
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ CARTPOLE: dict[str, Any] = {"environment": {"id": "CartPole-v1"}, **SMALL}
 
 def test_the_public_names_are_these() -> None:
     assert rookery.ray.__all__ == [
-        *("EnvRunner", "RunnerWeights", "Sample", "load_weights", "serve_app"),
+        *("EnvRunner", "RunnerWeights", "Sample", "load_weights", "serve_app", "tuner"),
     ]
     public = {name for name in vars(EnvRunner) if not name.startswith("_")}
     assert public == {

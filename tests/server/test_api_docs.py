@@ -56,7 +56,7 @@ def test_every_address_of_the_page_is_in_the_document(cli: Cli) -> None:
                 prefix = path.rpartition("/")[0]
             else:
                 path = prefix + path
-            named.add(re.sub(r"/(RUN|GROUP|PATH|FILE|ID)(?=/|$)", "/*", path))
+            named.add(re.sub(r"/(RUN|GROUP|SWEEP|PATH|FILE|ID)(?=/|$)", "/*", path))
     assert named <= known, named - known
     missing = known - named - {"/api/v1/openapi.json"}
     assert not missing, f"addresses that docs/api.md leaves out: {missing}"

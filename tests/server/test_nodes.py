@@ -24,7 +24,7 @@ from rookery.server.app import build_app
 from rookery.server.nodes import UNANSWERED, AskNodes, NodeLook
 from rookery.spaces import Categorical, EnvironmentSpec, Leaf, SeatSpec
 from rookery.testing.owner import control_plane_of
-from tests.conftest import Cli, Served, wait_until
+from tests.conftest import wait_until
 from tests.server.clusters import LOST, OWNER, SECOND, THIRD, WAITS, FakeCluster, spread
 
 SOLO = EnvironmentSpec(
@@ -62,6 +62,11 @@ def staged(path: Path, ask_nodes: AskNodes | None, owned: bool = True) -> Iterat
 def begin(stage: Stage, run: str) -> None:
     stage.home.create(build({"environment": {"id": SOLO.id}}), SOLO, "ann", run)
     spread(stage.home, run, os.getpid())
+    wait_until(lambda: _lists(stage, run), f"the server has read of {run}")
+
+
+def _lists(stage: Stage, run: str) -> bool:
+    return any(each["run"] == run for each in stage.get("runs")["runs"])
 
 
 def workers(node: dict[str, Any]) -> list[str]:
@@ -169,25 +174,3 @@ def test_a_bug_is_not_taken_for_trouble() -> None:
     cluster.error = KeyError("NodeID")
     with pytest.raises(KeyError):
         NodeLook(cluster).look(())
-
-
-def _failed(server: Served, run: str) -> str:
-    shown = server.api("GET", f"/runs/{run}")
-    return str(shown["reason"]) if shown["status"] == "failed" else ""
-
-
-@pytest.mark.timeout(300)
-def test_a_server_on_ray_tells_of_its_true_cluster(cli: Cli) -> None:
-    pytest.importorskip("ray")
-    server = cli.serve("--launcher", "ray", timeout=180)
-    found = server.api("GET", "/nodes")
-    (node,) = found["nodes"]
-    assert (found["launcher"], found["trouble"], node["alive"]) == ("ray", "", True)
-    assert node["cpus"] == os.cpu_count() and node["address"]
-
-    odd = {"environment": {"id": "CartPole-v1"}, "placement": {"actor": {"gpus": 1.5}}}
-    run = server.api("POST", "/runs", {"config": odd})["run"]  # which only Ray knows to be wrong
-    failed = wait_until(lambda: _failed(server, run), "it failed", LONG_S)
-    assert "placement.actor" in failed and "whole numbers" in failed
-    assert server.api("GET", "/nodes") == found, "the driver lives, and so would other runs"
-    assert server.interrupt().code == 0

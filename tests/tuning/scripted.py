@@ -12,19 +12,23 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import pytest
+
+from rookery.checkpoints.policies import RunFiles
+from rookery.config.models import RunConfig
 from rookery.control.home import Home
 from rookery.control.run_log import RunLog
 from rookery.control.run_state import ACTIVE, STOPPED, RunState
 from rookery.envs.registry import describe
 from rookery.errors import InputError
-from rookery.messages import Evaluate, JobDone, RunEnded
-from rookery.spaces import spec_to_json
+from rookery.messages import CheckpointSaved, Evaluate, JobDone, RunEnded
+from rookery.spaces import EnvironmentSpec, spec_to_json
 from rookery.tuning.conductor import Conductor
 from rookery.tuning.configs import Configs
 from rookery.tuning.spec import SweepFiles, SweepSpec
-from rookery.tuning.sweep import Sweep
+from rookery.tuning.sweep import Sweep, conductor_of
 
 Score = Callable[[Mapping[str, Any]], float]
 MOST_STEPS = 2000  # of a sweep, before it counts as stuck
@@ -56,7 +60,8 @@ class ScriptedOwner:
             if state.desired == STOPPED and state.status in ACTIVE:
                 self._home.record(RunEnded(run=run, status="stopped", reason="asked to stop"))
             elif state.status in ACTIVE and (status := self._ends(state)):
-                self._home.record(RunEnded(run=run, status=status, reason=status, env_steps=100))
+                steps = (state.stop or state.config["config"]["stop"])["steps"]
+                self._home.record(RunEnded(run=run, status=status, reason=status, env_steps=steps))
             for job in state.jobs.values():
                 self._home.record(self._judged(state, job))
         self._log.read()
@@ -68,12 +73,40 @@ class ScriptedOwner:
         return JobDone(run=state.id, command=job.id, result=result)
 
 
+class ScriptedFork(NamedTuple):
+    """Of a run that has no checkpoint; it stays where its parent is."""
+
+    run: str
+    version: int
+    spec: EnvironmentSpec
+    summary: str = "a fork"
+
+    def begin(self, child: RunFiles) -> CheckpointSaved:
+        saved = {"env_steps": self.version, "updates": self.version}
+        return CheckpointSaved(run=child.run, name="scripted", **saved)
+
+
+@contextmanager
+def scripted_forks(home: Home) -> Iterator[None]:
+    """A run's version is how many steps it has."""
+
+    def opened(files: RunFiles, version: Any, config: RunConfig, spec: EnvironmentSpec) -> Any:
+        steps = home.state(files.run).env_steps
+        assert config.stop.steps is not None and config.stop.steps > steps
+        return ScriptedFork(files.run, steps, spec)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rookery.control.fork.open_fork", opened)
+        yield
+
+
 class ScriptedSweep:
     def __init__(self, home: Home, spec: SweepSpec, score: Score, ends: Any) -> None:
         self.home, self.spec = home, spec
         self.owner = ScriptedOwner(home, score, ends)
         self.configs = Configs(spec.base, spec.space)
         self.can_be_made: Callable[[Mapping[str, Any]], bool] = lambda config: True
+        self.make: Callable[..., Conductor] = conductor_of
         self.conductor = self.again()
 
     def again(self) -> Conductor:
@@ -82,7 +115,7 @@ class ScriptedSweep:
                 raise InputError("this machine is too small for it")
             return cartpole()
 
-        self.conductor = Conductor(self.home, self.spec, self.configs, check)
+        self.conductor = self.make(self.home, self.spec, self.configs, check)
         return self.conductor
 
     def step(self) -> bool:
@@ -135,7 +168,8 @@ def scripted_sweep(
     SweepFiles(home).write(spec)
     sweep = ScriptedSweep(home, spec, score, ends)
     try:
-        yield sweep
+        with scripted_forks(home):
+            yield sweep
     finally:
         sweep.conductor.close()
         home.close()

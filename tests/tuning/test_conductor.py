@@ -281,3 +281,9 @@ def test_a_file_that_is_damaged_or_newer_is_one_line(home: Path) -> None:
             with pytest.raises(InputError, match="cannot read the sweep") as caught:
                 find(sweep.home, "last")
             assert "\n" not in str(caught.value)
+        files, other = SweepFiles(sweep.home), sweep.spec.model_copy(update={"id": "sweep-other"})
+        files.write(other)
+        assert files.all() == [other] and find(sweep.home, "last").id == other.id
+        assert [str(error) for error in files.damaged] == [str(caught.value)]
+        with pytest.raises(InputError, match="cannot read the sweep"):
+            find(sweep.home, sweep.spec.id)

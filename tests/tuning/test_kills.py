@@ -110,12 +110,55 @@ def test_a_server_of_the_home_carries_the_runs(cli: Cli) -> None:
     is_whole(cli, sweep_of(cli))
 
 
+def bred(members: int, generations: int, steps: int) -> tuple[object, ...]:
+    return (
+        *("sweep", "CartPole-v1", "--search", "algorithm.learning_rate=log:1e-5..1e-2"),
+        *("--scheduler", "pbt", "--trials", members, "--generations", generations),
+        *("--episodes", 5, "--steps", steps, *TINY),
+    )
+
+
+def check_bred(cli: Cli, sweep: Sweep) -> None:
+    """Everybody is through; each fork is a run of its own that says where it comes from."""
+    assert sweep.status == "finished"
+    trials = sweep.trials
+    assert all(len(trial.stages) == sweep.spec.generations for trial in trials)
+    forks = {s.run: s.parent for trial in trials for s in trial.stages if s.parent}
+    assert forks
+    for run, parent in forks.items():
+        shown = cli("runs", "show", run, "--json").json
+        assert (shown["parent"], shown["balance"]["exact"]) == (parent, True)
+    assert len(cli.home.states()) == len({s.created_by for s in cli.home.states().values()})
+
+
+@pytest.mark.timeout(300)
+def test_a_population_breeds_by_true_forks_and_its_best_schedule_can_be_trained(cli: Cli) -> None:
+    done = cli(*bred(2, 2, 256), "--json", timeout=280).json
+    assert [row["status"] for row in done["table"]] == ["done"] * 2
+    check_bred(cli, sweep_of(cli))
+    table = cli("sweep", "show", "last").stdout
+    assert "LINEAGE" in table and "@1" in table
+    best = build(yaml.safe_load(Path(done["best"]["file"]).read_text()))
+    assert best.stop.steps == 256 and not best.parent.run
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_a_population_survives_kills(cli: Cli) -> None:
+    rng = random.Random(2)
+    started = cli.start(*bred(4, 5, 10_000))
+    for _ in range(KILLS // 2):
+        started = _after_a_kill(cli, started, rng)
+    started.finish(timeout=1800, expect=0)
+    check_bred(cli, sweep_of(cli))
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(900)
-def test_halving_ends_runs_early_and_says_so_in_the_audit(cli: Cli) -> None:
+def test_asha_ends_runs_early_and_says_so_in_the_audit(cli: Cli) -> None:
     done = cli(
         *("sweep", "CartPole-v1", "--search", "algorithm.learning_rate=log:1e-6..1e-2"),
-        *("--trials", 8, "--episodes", 5, "--steps", 60_000, "--scheduler", "halving"),
+        *("--trials", 8, "--episodes", 5, "--steps", 60_000, "--scheduler", "asha"),
         *("--launcher", "inline", "--envs-per-actor", 16, "--json"),
         timeout=800,
     ).json

@@ -8,7 +8,7 @@ from rookery.tuning.pruning import is_beaten, rungs_of
 
 
 def test_rungs_rise_to_before_the_end() -> None:
-    assert rungs_of("halving", 27_000) == (1000, 3000, 9000)
+    assert rungs_of("asha", 27_000) == (1000, 3000, 9000)
     assert rungs_of("median", 1000) == (200, 400, 600, 800)
     assert rungs_of("none", 1000) == ()
 
@@ -27,7 +27,7 @@ def test_rungs_rise_to_before_the_end() -> None:
     ],
 )
 def test_a_third_goes_on_from_a_rung(value: float, others: list[float], beaten: bool) -> None:
-    assert is_beaten("halving", value, others) is beaten
+    assert is_beaten("asha", value, others) is beaten
 
 
 def test_the_median_needs_a_few_others_and_ends_what_is_below() -> None:

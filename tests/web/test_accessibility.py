@@ -94,6 +94,7 @@ def test_axe_finds_nothing_on_any_page(page: Page, cli: Any, eventually: Any) ->
     go(f"/runs/{run}/watch", page.locator(".tabs"))
     go(f"/compare?runs={ended},{run}", chart, page.get_by_text("do not share"))
     go("/compare", page.get_by_text("Select two or more"))
+    go("/sweeps", page.get_by_role("heading", name="No sweeps yet"))
     go("/runs/nobody", page.get_by_role("heading", name="is not here"))
     go("/nowhere", page.get_by_role("heading", name="There is nothing here"))
     go(f"/runs/{ended}", chart)
@@ -102,7 +103,7 @@ def test_axe_finds_nothing_on_any_page(page: Page, cli: Any, eventually: Any) ->
     checker.look("a lost connection")
 
     assert not checker.wrong, "\n".join(checker.wrong)
-    assert checker.checked == 2 * 24
+    assert checker.checked == 2 * 25
 
 
 # --- a keyboard ----------------------------------------------------------------------------------
@@ -135,6 +136,7 @@ FOCUSED = """
 """
 
 
+@pytest.mark.soak
 def test_a_run_is_made_steered_and_compared_by_keyboard_alone(page: Page, served: Any) -> None:
     other = served.api("POST", "/runs", {"config": SHORT, "start": False})["run"]
     page.goto(f"{served.url}/#token={served.token}")

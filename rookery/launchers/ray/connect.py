@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import signal
 import socket
+import time
 from collections.abc import Callable
 from typing import Any
 
 from rookery.errors import InputError
 from rookery.launchers.ray.settings import RaySettings
 from rookery.launchers.ray.words import Ready, Refused, send
+from rookery.processes import session_of
 from rookery.worker.process import end_with_parent
 
 CLIENT = "ray://"  # of a machine that is no node of the cluster
@@ -20,14 +24,18 @@ PLENTY = (
 )
 MOST_STORE_BYTES = 1 << 30
 TRIES = 5
+FIRST_FREE, MOST_OPEN = 3, 1024  # descriptors, behind the standard ones
+SWEEPS, SWEEP_S = 50, 0.1  # who was just being started may come up late
 NOT_TAKEN_IN = re.compile("Starting Ray client server failed|in start_specific_server")
 
 
 def main(descriptor: int) -> int:
     """The driver's whole life; `descriptor` is its line to the owner."""
+    settings = RaySettings.model_validate_json(os.environ["ROOKERY_RAY"])
+    if not settings.address:
+        leave_nobody()
     end_with_parent()
     line = socket.socket(fileno=descriptor)
-    settings = RaySettings.model_validate_json(os.environ["ROOKERY_RAY"])
     try:
         ready = _connected(settings)
     except InputError as error:
@@ -40,6 +48,31 @@ def main(descriptor: int) -> int:
     send(line, ready)
     driver.serve(line)
     return 0
+
+
+def leave_nobody() -> None:
+    """Whatever ends this process, all that it started ends with it.
+
+    Ray ends its servers so; but its agents, and workers that were only starting, look for a cluster
+    that is gone for a minute or for ever. A child waits for the end of this process, and ends what
+    is left of its session. Before there are threads: it is forked.
+    """
+    leader, (end, _) = os.getpid(), os.pipe()
+    if os.fork():
+        os.close(end)  # the other stays open as long as this process lives, and no child has it
+        return
+    os.dup2(end, FIRST_FREE)
+    os.closerange(FIRST_FREE + 1, MOST_OPEN)
+    os.read(FIRST_FREE, 1)
+    for _ in range(SWEEPS):
+        left = [pid for pid in session_of(leader) if pid != os.getpid()]
+        if not left:
+            break
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(SWEEP_S)
+    os._exit(0)
 
 
 def _connected(settings: RaySettings) -> Ready:

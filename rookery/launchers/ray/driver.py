@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import ray
@@ -36,10 +36,15 @@ from rookery.launchers.ray.words import (
     Order,
     Request,
     Seen,
+    Tell,
+    Told,
     receive_request,
     send,
 )
 from rookery.launchers.ray.worker import RayWorker
+
+if TYPE_CHECKING:
+    from rookery.launchers.ray.tune import Tuning
 
 MIND_S = 0.1
 UNKILLED_S = 3.0  # that the cluster has to confirm an end
@@ -61,6 +66,7 @@ class Driver:
         self._lock = threading.RLock()
         self._over = threading.Event()
         self._tunnels: dict[str, Tunnel] = {}
+        self._tuning: Tuning | None = None
         host_class = Switchboard if is_client else RunHost
         self._host_class = ray.remote(num_cpus=0, max_restarts=0)(host_class)
         self._worker_class = ray.remote(max_restarts=0, max_concurrency=4)(RayWorker)
@@ -75,6 +81,8 @@ class Driver:
             except RayError as error:
                 answer = Answer(error=" ".join(str(error).split())[:500])
             send(line, answer)
+        if self._tuning is not None:
+            self._tuning.close()
 
     def _answer(self, request: Request) -> Any:
         match request:
@@ -91,6 +99,19 @@ class Driver:
                 return None
             case Nodes():
                 return nodes(self._node)
+            case Tell():
+                return self._tell_tune(request)
+
+    def _tell_tune(self, word: Tell) -> Told:
+        if self._tuning is None:
+            from rookery.launchers.ray.tune import start
+
+            self._tuning = start(word.order)
+        try:
+            return self._tuning.tell(word)
+        except RayError:  # what it heard is not known: the next is told everything
+            self._tuning = None
+            raise
 
     # --- placing ---------------------------------------------------------------------------------
 

@@ -45,6 +45,7 @@ from rookery.worker import LIFELINE
 CONNECT_S = 90.0  # a loaded machine starts Ray slowly
 ANSWER_S = 30.0  # after which a driver is taken for hung, and ended
 COUNT_S = 2.0  # between two looks at the nodes
+TRIES = 3  # of a driver that ends before it is up
 AGAIN_S = 2.0  # until a driver that ended is started again
 LAST_WORDS = 4096
 GRACE_VARIABLE = "RAY_CLIENT_RECONNECT_GRACE_PERIOD"  # Ray's own, of a client
@@ -70,6 +71,7 @@ class Link:
         self._heard = threading.Event()  # the driver's first word, or its end
         self._lock = threading.Lock()
         self._again_at = 0.0
+        self._crashes = 0  # one after the other, before it was up
         self.lives = 0  # how many drivers there were
         self._cpus, self._counted = 0, -COUNT_S
 
@@ -203,11 +205,17 @@ class Link:
             if process is not self._process:
                 return
             if isinstance(word, Ready):
-                self.ready = word
+                self.ready, self._crashes = word, 0
             else:
                 why = word.why if isinstance(word, Refused) else self._last_words()
-                self._refused = why or "the driver of the Ray cluster ended without a word"
-                self._end(self._refused)
+                why = why or "the driver of the Ray cluster ended without a word"
+                self._end(why)
+                self._crashes += 1
+                is_final = isinstance(word, Refused) and self.settings.address
+                if not is_final and self._crashes < TRIES:
+                    self._start()  # somebody killed what was just coming up
+                    return
+                self._refused = why
         self._heard.set()
 
     def _last_words(self) -> str:

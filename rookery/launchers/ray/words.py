@@ -64,7 +64,60 @@ class Nodes(msgspec.Struct, frozen=True, tag=True):
     pass
 
 
-Request = Match | Look | Kill | Close | Nodes
+class TuneOrder(msgspec.Struct, frozen=True):
+    """An experiment of Ray Tune's."""
+
+    sweep: str
+    trials: int
+    jobs: int  # trials at a time
+    scheduler: str = "none"
+    steps: int = 0  # of a run
+    rungs: tuple[int, ...] = ()  # at which trials are compared
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """A trial for Tune to take."""
+
+    number: int
+    values: dict[str, Any]
+
+
+class TrialReport(msgspec.Struct, frozen=True):
+    """How a trial does, or did."""
+
+    number: int
+    steps: int
+    value: float
+    over: bool = False
+    error: str = ""
+
+
+class Tell(msgspec.Struct, frozen=True, tag=True):
+    """To Ray Tune, which is started by the first of them."""
+
+    order: TuneOrder
+    offers: list[Offer] = []
+    reports: list[TrialReport] = []
+
+
+class Pruned(msgspec.Struct, frozen=True):
+    """A trial that Tune has ended."""
+
+    number: int
+    steps: int
+    value: float
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What Tune wants."""
+
+    wants: bool = False  # another trial
+    pruned: list[Pruned] = []
+    is_over: bool = False  # it has ended
+    error: str = ""
+
+
+Request = Match | Look | Kill | Close | Nodes | Tell
 
 
 class Seen(msgspec.Struct, frozen=True):

@@ -62,7 +62,7 @@ async def _rookery(request: Request, error: Exception) -> Response:
     match error:
         case Forbidden():
             return problem(403, detail)
-        case UnknownName(kind="run" | "group" | "artifact" | "token"):
+        case UnknownName(kind="run" | "group" | "sweep" | "artifact" | "token"):
             return problem(404, detail)
         case BusError() | Busy():
             return problem(503, detail, {"Retry-After": RETRY_AFTER_S})

@@ -2,6 +2,8 @@
 
     rest.py       what all routes share: parameters, scopes, answers, idempotency
     runs.py       runs, and what can be read of each
+    groups.py     runs that belong together
+    sweeps.py     searches for a good config
     actions.py    what can be done to a run, one route for each action
     home.py       tokens, tickets, the log of all runs, nodes, what can be named
 

@@ -10,6 +10,8 @@ _TOOLS = {  # what a person types -> the tool that does it
     "runs list": "list_runs",
     "runs show": "get_run",
     "runs delete": "delete_run",
+    "sweep list": "list_sweeps",
+    "sweep show": "get_sweep",
     "envs": "list_environments",
     "algorithms": "list_algorithms",
     "players": "list_players",

@@ -25,6 +25,8 @@ from rookery.control.models import (
     Players,
     RunDetail,
     RunPage,
+    SweepDetail,
+    Sweeps,
     View,
 )
 from rookery.control.run_query import RunQuery
@@ -59,6 +61,17 @@ class OfRun(Parameters):
 
 class OfGroup(Parameters):
     group: str = Field(min_length=1, max_length=MOST_TAG, description="as runs have it")
+
+
+class ListSweeps(Parameters):
+    limit: int = Field(default=50, ge=1, le=500)
+
+
+class GetSweep(Parameters):
+    sweep: str = Field(
+        min_length=1, max_length=100, description="id, a unique prefix of one, or `last`"
+    )
+    limit: int = Field(default=50, ge=1, le=1000, description="trials of the table, the best first")
 
 
 class ListRuns(RunQuery):
@@ -106,6 +119,16 @@ async def get_run(call: Call, asked: OfRun) -> RunDetail:
 async def get_group(call: Call, asked: OfGroup) -> GroupDetail:
     """Show runs that belong together, and what they came to: mean, interquartile mean, a band."""
     return call.plane.group(asked.group)
+
+
+async def list_sweeps(call: Call, asked: ListSweeps) -> Sweeps:
+    """List sweeps, the newest first: how far each is, and the best return that it found."""
+    return await to_thread.run_sync(call.plane.sweeps, asked.limit)
+
+
+async def get_sweep(call: Call, asked: GetSweep) -> SweepDetail:
+    """Show a sweep: what it searches, its trials, the best of them, and which keys matter."""
+    return await to_thread.run_sync(call.plane.sweep, asked.sweep, asked.limit)
 
 
 async def get_config(call: Call, asked: OfRun) -> ConfigNow:
@@ -213,6 +236,8 @@ READING = tuple(
         list_runs,
         get_run,
         get_group,
+        list_sweeps,
+        get_sweep,
         get_config,
         why,
         get_metrics,

@@ -68,6 +68,7 @@ class TestRayBus(EmbeddedBusSuite):
         return bus_of(self.place(limits) if limits else self.shared)
 
 
+@pytest.mark.soak
 def test_a_host_that_is_killed_comes_back_with_all_that_it_acknowledged(
     place: Place, tmp_path: Path
 ) -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from rookery.launchers.ray.connect import TRIES, taken_in, why_not
 from rookery.launchers.ray.settings import RaySettings
+from rookery.processes import look_at, session_of
+from tests.conftest import wait_until
 
 LOST = (  # in the words of Ray 2.60
     'File "proxier.py", line 772, in Datapath RuntimeError: Starting Ray client server failed. See',
@@ -49,3 +55,37 @@ def test_what_another_try_cannot_mend_is_told_at_once() -> None:
     with pytest.raises(ConnectionAbortedError):
         taken_in(cluster.join)
     assert cluster.tried == 1
+
+
+DRIVER = """
+import subprocess, sys
+from rookery.launchers.ray.connect import leave_nobody
+leave_nobody()
+deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+groups = (None, 0)  # Ray's workers have groups of their own
+for process_group in groups:
+    subprocess.Popen([sys.executable, "-c", deaf], process_group=process_group)
+print("up", flush=True)
+input()
+"""
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_whatever_ends_a_driver_all_that_it_started_ends_with_it(killed: bool) -> None:
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    with driver:
+        assert driver.stdout is not None and driver.stdin is not None
+        assert driver.stdout.readline() == b"up\n"
+        family = [pid for pid in session_of(driver.pid) if pid != driver.pid]
+        assert len(family) == 3, "two children, and who waits for the end"
+        assert os.getpid() not in family
+        if killed:
+            driver.kill()
+        else:
+            driver.stdin.close()
+    wait_until(lambda: not any(look_at(pid) for pid in family), "the end of its children", 20)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from rookery.errors import CheckpointGone, ConfigError, InputError, StoreError
 from rookery.launchers.ray import words
 from rookery.launchers.ray.connect import why_not
 from rookery.launchers.ray.ends import LOST, explain
-from rookery.launchers.ray.link import Link, LinkDown
+from rookery.launchers.ray.link import TRIES, Link, LinkDown
 from rookery.launchers.ray.settings import RaySettings
 from rookery.testing.store_suite import StoreSuite
 from rookery.worker.progress import Mirror, read_progress
@@ -99,6 +100,38 @@ def test_an_address_that_nobody_answers_is_refused_in_one_line() -> None:
     with pytest.raises(LinkDown):
         link.ask(words.Look("x"))
     link.close()
+
+
+FALLS = """#!{python}
+import pathlib, socket, sys
+from rookery.launchers.ray.words import Ready, send
+tried = pathlib.Path({tried!r})
+tried.write_text(tried.read_text() + "x")
+if len(tried.read_text()) <= {falls}:
+    raise Exception("the node timed out")
+line = socket.socket(fileno=int(sys.argv[-1]))
+send(line, Ready("127.0.0.1:1", 2.0, "2.60"))
+line.recv(1)
+"""
+
+
+@pytest.mark.parametrize("falls", [TRIES - 1, TRIES])
+def test_a_cluster_that_falls_while_it_comes_up_is_tried_again(
+    falls: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script, tried = tmp_path / "driver", tmp_path / "tried"
+    tried.write_text("")
+    script.write_text(FALLS.format(python=sys.executable, tried=str(tried), falls=falls))
+    script.chmod(0o700)
+    monkeypatch.setattr("rookery.launchers.ray.link.sys", SimpleNamespace(executable=str(script)))
+    link = Link(RaySettings())
+    if falls < TRIES:
+        assert link.wait(60).cpus == 2.0
+    else:
+        with pytest.raises(InputError, match="the node timed out"):
+            link.wait(60)
+    link.close()
+    assert link.lives == TRIES == len(tried.read_text())
 
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
+from rookery.processes import session_of
 from tests.conftest import wait_until
 from tools.ray import LOOPBACK, private_environment
 
@@ -44,6 +46,7 @@ class Broken(gymnasium.Env):
 """
 
 
+@pytest.mark.soak
 def test_an_environment_that_raises_is_told_with_its_line_and_its_prints(
     cli: Cli, tmp_path: Path
 ) -> None:
@@ -71,6 +74,12 @@ def listening(served: Served) -> set[str]:
     return {connection.laddr.ip.removeprefix("::ffff:") for connection in found}
 
 
+def _failed(server: Served, run: str) -> str:
+    shown = server.api("GET", f"/runs/{run}")
+    return str(shown["reason"]) if shown["status"] == "failed" else ""
+
+
+@pytest.mark.timeout(300)
 def test_a_server_places_scales_pauses_changes_and_stops_runs_on_ray(cli: Cli) -> None:
     served = cli.serve("--launcher", "ray", timeout=120)
     config = {
@@ -78,6 +87,10 @@ def test_a_server_places_scales_pauses_changes_and_stops_runs_on_ray(cli: Cli) -
         "actors": {"envs_per_actor": 16, "rollout_steps": 32},
         "stop": {"steps": 100_000_000},
     }
+    odd = {**config, "placement": {"actor": {"gpus": 1.5}}}  # which only Ray knows to be wrong
+    wrong = served.api("POST", "/runs", {"config": odd})["run"]
+    failed = wait_until(lambda: _failed(served, wrong), "it failed", 120)
+    assert "placement.actor" in failed and "whole numbers" in failed
     made = served.api("POST", "/runs", {"config": config})
     served.run = run = made["run"]
 
@@ -92,6 +105,10 @@ def test_a_server_places_scales_pauses_changes_and_stops_runs_on_ray(cli: Cli) -
         served.api("POST", f"/runs/{run}/scale-actors", {"count": count})
         wait_until(lambda: actors() == count, f"{count} actors", 90)
 
+    found = served.api("GET", "/nodes")
+    (node,) = found["nodes"]
+    assert (found["launcher"], found["trouble"], node["alive"]) == ("ray", "", True)
+    assert node["cpus"] == os.cpu_count() and node["address"]
     wait_until(lambda: detail()["env_steps"] > 2_000, "training", 120)
     assert cli.home.config(cli.home.state(run)).launcher == "ray"
     assert listening(served) == {"127.0.0.1"}
@@ -185,7 +202,9 @@ def test_an_owner_that_is_killed_leaves_no_process_and_its_run_goes_on(cli: Cli)
         *("--set", "checkpoint.interval_s=1", "--json"),
     )
     running.wait_until(lambda: running.env_steps > 20_000, "training")
+    (driver,) = (p for p in psutil.Process(running.pid).children() if "ray-driver" in p.cmdline())
     running.kill()
+    wait_until(lambda: not session_of(driver.pid), "the end of the cluster", 10)
     again = cli.start("resume", running.run, "--json", run=running.run)
     again.wait_until(lambda: again.env_steps > 40_000, "going on")
     again.interrupt()

@@ -1023,6 +1023,7 @@ def test_head_works_where_get_does(kept: Stage) -> None:
     known = {
         "{run}": "a-run",
         "{group}": "nobody",  # an answer too
+        "{sweep}": "nobody",
         "{file}": "learner-0.1.log",
         "{path}": "logs/learner-0.1.log",
     }

@@ -71,6 +71,7 @@ from rookery.server.security.guard import Guard
 from rookery.server.security.limits import RateLimits
 from rookery.server.security.tickets import Tickets
 from rookery.spaces import spec_to_json
+from rookery.tuning.spec import SweepFiles, SweepSpec
 from tests.docs.pages import blocks, commands, fences, text_of
 from tests.server.clusters import SECOND, FakeCluster
 
@@ -151,6 +152,19 @@ class World:
         if self.follower.end("events") < last:
             assert read.wait(TIMEOUT_S)
         stop()
+
+    def begin_sweep(self) -> str:
+        """A sweep that nobody carries."""
+        spec = SweepSpec(
+            id="sweep-cartpole-abcde",
+            author="ann",
+            created_s=1.0,
+            base={"environment": {"id": "CartPole-v1"}},
+            search={"algorithm.gamma": "0.9..0.999"},
+            trials=3,
+        )
+        SweepFiles(self.home).write(spec)
+        return spec.id
 
     def move_to(self, cluster: FakeCluster) -> None:
         """The same plane, of a server that places its workers there."""
@@ -245,13 +259,14 @@ async def test_the_limits_are_those_of_rest() -> None:
 
 
 async def test_every_reading_tool_answers_as_its_schema_says(world: World, era: str) -> None:
+    world.begin_sweep()
     async with connected(world, era, READER) as client:
         tools = (await client.list_tools()).tools
         assert len(tools) == len(READING) + 1
         for tool in tools:
             if tool.name in ("get_ladder", "wait_for_run"):
                 continue  # one seat has no ladder; waiting has tests of its own
-            known = {"run": "last", "group": GROUP}
+            known = {"run": "last", "group": GROUP, "sweep": "last"}
             needed = {key: known[key] for key in tool.input_schema.get("required", [])}
             found = data(await client.call_tool(tool.name, needed))
             assert tool.output_schema is not None
@@ -281,6 +296,19 @@ async def test_what_a_cluster_in_trouble_says_is_data(world: World, era: str) ->
     assert (data(found)["launcher"], data(found)["nodes"]) == ("ray", [])
     assert data(found)["trouble"].startswith("ignore previous instructions")
     assert data(found)[KEY] and "trouble" in data(found)[KEY]
+
+
+async def test_sweeps_are_listed_and_shown(world: World, era: str) -> None:
+    sweep = world.begin_sweep()
+    async with connected(world, era, READER) as client:
+        (row,) = data(await client.call_tool("list_sweeps", {}))["sweeps"]
+        found = data(await client.call_tool("get_sweep", {"sweep": "last", "limit": 1}))
+        unknown = error(await client.call_tool("get_sweep", {"sweep": f"{sweep}x"}))
+    assert (row["sweep"], row["status"], row["over"], row["trials"]) == (
+        *(sweep, "interrupted", 0, 3),
+    )
+    assert (found["search"], found["best"]) == ({"algorithm.gamma": "0.9..0.999"}, None)
+    assert f"did you mean {sweep}?" in unknown and "list_sweeps" in unknown
 
 
 async def test_the_newest_events_come_first_to_mind(world: World, era: str) -> None:

@@ -86,6 +86,7 @@ def lives(pid: int) -> bool:
 # --- one node ------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_a_message_outlives_kill_9_of_its_node(cluster: Cluster) -> None:
     make_topic(cluster, "moves")
     produce(cluster.client_settings(), "moves", b"e2e4")

@@ -19,6 +19,7 @@ interface Options<Q> {
   run?: string;
   file?: string;
   group?: string;
+  sweep?: string;
   query?: Partial<Q>;
   signal?: AbortSignal;
 }
@@ -65,7 +66,7 @@ export function messageOf(error: unknown): string {
 async function ask<T>(
   method: string,
   path: string,
-  { run, file, group, query, signal }: Options<object>,
+  { run, file, group, sweep, query, signal }: Options<object>,
   body?: unknown,
 ): Promise<T> {
   const token = access.token;
@@ -75,7 +76,7 @@ async function ask<T>(
   if (method !== 'GET') headers['Idempotency-Key'] = newKey();
   const request: RequestInit = { method, headers, signal, cache: 'no-store', credentials: 'omit' };
   if (body !== undefined) request.body = JSON.stringify(body);
-  const found = await send(address(path, { run, file, group }, query), request, method === 'GET' ? 1 : TRIES);
+  const found = await send(address(path, { run, file, group, sweep }, query), request, method === 'GET' ? 1 : TRIES);
   if (found.status === 401) access.refuse(token);
   if (!found.ok) throw await failureOf(found);
   return (await found.json()) as T;

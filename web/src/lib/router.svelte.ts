@@ -1,6 +1,7 @@
 // Where in the page we are: the part of the address after `#`.
 //
 //   #/runs   #/new?from=RUN[&fork]   #/runs/RUN   #/runs/RUN/league   #/compare?runs=A,B   #/groups/GROUP
+//   #/sweeps   #/sweeps/SWEEP
 
 class Router {
   path = $state<string[]>([]);
