@@ -11,6 +11,7 @@ kill one of yours in the middle of it.
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
@@ -114,13 +115,19 @@ class StoreSuite:
     ) -> None:
         """While others are saved and deleted, whatever is named is whole, or gone by then."""
 
-        def write() -> None:
-            for i in range(5):
-                store.save(f"{i:03d}", {"x": b"%d" % i, "y": b"%d" % i})
-                if i:
-                    store.delete(f"{i - 1:03d}")
+        seen = set[str]()
 
-        reader, seen = self.make_store(place), set[str]()
+        def write() -> str:
+            """Until several were deleted and a reader saw one; the name of the one that is left."""
+            end, i = time.monotonic() + PATIENCE_S, 0
+            store.save("000", {"x": b"0", "y": b"0"})
+            while i < 4 or (not seen and time.monotonic() < end):
+                i += 1
+                store.save(f"{i:03d}", {"x": b"%d" % i, "y": b"%d" % i})
+                store.delete(f"{i - 1:03d}")
+            return f"{i:03d}"
+
+        reader = self.make_store(place)
         with ThreadPoolExecutor(1) as pool:
             writing = pool.submit(write)
             while not writing.done():
@@ -131,5 +138,5 @@ class StoreSuite:
                         continue
                     assert found == {"x": b"%d" % int(name), "y": b"%d" % int(name)}
                     seen.add(name)
-            writing.result(PATIENCE_S)
-        assert reader.names() == ["004"] and seen
+            assert reader.names() == [writing.result()]
+        assert seen
