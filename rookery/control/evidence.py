@@ -1,4 +1,4 @@
-"""What `why` goes by, gathered at one moment.
+"""What `why` goes by: how everyone is at one moment, and then what the bus has of them.
 
 Workers and the owner of a run say how far they are in files of their machine; of those on another
 one, what they last told the bus counts.
@@ -60,16 +60,22 @@ def gather(home: Home, state: RunState) -> Evidence:
     progress = read_all_progress(home, state)
     if owner is not None:  # on this machine, and so are its own workers
         progress |= stopped_early(state, progress)
-    metrics, actors, trouble = listen(home, state)
+    # at once: to listen may take long, and whoever is well then would look frozen
+    silent = silences(config, progress)
+    owner_silent = silence_of(config, owner.progress) if owner is not None else None
+    same_s = lasting(config, progress, time.monotonic())
+    # whoever is frozen may hold the bus
+    heard: Heard = (None, {}, None) if silent or owner_silent else listen(home, state)
+    metrics, actors, trouble = heard
     return Evidence(
         state=state,
         status=status_now(state, home.is_owned(state.id)),
         metrics=metrics,
         actors=actors,
         progress=progress,
-        silent=silences(config, progress),
-        same_s=lasting(config, progress, time.monotonic()),
-        owner=silence_of(config, owner.progress) if owner is not None else None,
+        silent=silent,
+        same_s=same_s,
+        owner=owner_silent,
         owner_pid=owner.progress.pid if owner is not None else 0,
         silent_s=config.restarts.silent_s,
         trouble=trouble,

@@ -18,10 +18,12 @@ from rookery.config.models import RunConfig
 from rookery.config.reading import build
 from rookery.control.diagnosis import diagnose, why
 from rookery.control.evidence import Evidence, lasting, silences, stopped_early
+from rookery.control.lease import Holder
 from rookery.control.run_state import RUNNING, RunState, WorkerState
 from rookery.control.supervision import Silence
 from rookery.errors import BusError
 from rookery.messages import JOINED_FROM, ActorMetrics, TrainingMetrics
+from rookery.processes import look_at
 from rookery.worker.progress import Progress, Pulse, read_progress
 from tests.server.test_run_rows import training
 
@@ -359,6 +361,54 @@ def test_a_bus_that_cannot_be_read_is_the_answer(monkeypatch: pytest.MonkeyPatch
     component, summary = told(LEARNER | WORKERS)
     assert component == "bus"
     assert summary == "waiting for the bus: no Kafka broker answers at x:9092"
+
+
+def owned_by_us(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run is this process's, which gives a sign of life at every look."""
+    seen = look_at(os.getpid())
+    assert seen is not None
+
+    def owner(self: FakeHome, run: str) -> Holder:
+        now = time.monotonic()
+        return Holder(Progress(1, "owning", now, now, os.getpid(), seen.started), seen)
+
+    monkeypatch.setattr(FakeHome, "owner", owner)
+
+
+def test_nobody_looks_frozen_because_the_bus_took_long_to_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, late = time.monotonic, 0.0
+
+    def answer_late(self: FakeHome, state: RunState) -> Bus | None:
+        nonlocal late
+        late = 60.0
+        return None
+
+    owned_by_us(monkeypatch)
+    monkeypatch.setattr(time, "monotonic", lambda: clock() + late)
+    monkeypatch.setattr(FakeHome, "read_run_bus", answer_late)
+    component, summary = told(LEARNER | WORKERS)
+    assert late and component != "owner" and "frozen" not in summary
+
+
+def test_who_is_frozen_is_named_without_the_bus_that_it_may_hold(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def held(self: FakeHome, state: RunState) -> Bus | None:
+        raise AssertionError("somebody waits for a bus that is held")
+
+    owned_by_us(monkeypatch)
+    monkeypatch.setattr(FakeHome, "read_run_bus", held)
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        process.send_signal(signal.SIGSTOP)
+        os.waitpid(process.pid, os.WUNTRACED)
+        frozen = WorkerState("actor", 0, 2, pid=process.pid, running=True, started_s=time.time())
+        assert told({"actor-0": frozen})[0] == "actor-0"
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_a_worker_that_is_frozen_before_it_said_anything_is_named() -> None:
