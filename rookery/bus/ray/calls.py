@@ -1,12 +1,12 @@
 """What crosses between a worker and the host of its bus: a call, and what became of it.
 
 Both are msgpack with the payloads inside, decoded into these types before anything is done with
-them. Ray carries them as plain bytes.
+them. A socket or Ray carries them as plain bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -15,9 +15,6 @@ from rookery.bus import Outgoing, Record
 from rookery.errors import BusClosed, BusError, BusFull, MessageError, RookeryError
 
 LARGEST_CALL = 1 << 31  # bytes
-SMALL_FOR_RAY = 96 << 10  # below 100 kB Ray sends an argument with its call
-MOST_WITH_CALL = 768 << 10
-LARGE_ANSWER_PARTS = 4  # that a reader asks for whose last answer was too large for one
 
 
 class Call(msgspec.Struct, array_like=True, frozen=True):
@@ -49,31 +46,6 @@ _calls = msgspec.msgpack.Decoder(Call)
 _answers = msgspec.msgpack.Decoder(Done)
 _Message = tuple[str, bytes, str, dict[str, str]]
 _Row = tuple[str, int, int, str, dict[str, str], bytes, float]
-
-
-def parted(content: bytes) -> list[bytes]:
-    """As Ray carries it best: what is small with the call itself, in parts that it takes for small,
-    which spares a way through the object store; what is large as one."""
-    if len(content) > MOST_WITH_CALL:
-        return [content]
-    return [content[i : i + SMALL_FOR_RAY] for i in range(0, len(content), SMALL_FOR_RAY)]
-
-
-def parts_for(size: int) -> int:
-    """In how many parts an answer of so many bytes is asked for."""
-    return LARGE_ANSWER_PARTS if size > SMALL_FOR_RAY else 1
-
-
-def answer_parts(content: bytes, count: int) -> bytes | tuple[bytes, ...]:
-    """As many as were asked for, since Ray must know beforehand; what does not fit is the first."""
-    if count == 1:
-        return content
-    parts = parted(content) if len(content) <= count * SMALL_FOR_RAY else [content]
-    return (*parts, *[b""] * (count - len(parts)))
-
-
-def joined(parts: Sequence[bytes]) -> bytes:
-    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def encode(message: Call | Done) -> bytes:

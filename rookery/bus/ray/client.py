@@ -10,17 +10,19 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 from rookery.bus import Outgoing, Position, Record, embedded
-from rookery.bus.ray.calls import Call, encode, parts_for, records_from, result_of
+from rookery.bus.ray.calls import Call, encode, records_from, result_of
 
 LOOK_UP_S = 1.0  # a call waits at its host for so long at most: a closed bus is noticed
 
 
 class Line(Protocol):
-    """Carries calls to a host, and waits while it is away. `parts`: of the answer that crosses."""
+    """Carries calls to a host, and waits while it is away."""
 
     name: str
 
-    def ask(self, content: bytes, parts: int = 1) -> bytes: ...
+    def ask(self, content: bytes) -> bytes: ...
+
+    def close(self) -> None: ...
 
     @property
     def trouble(self) -> str | None: ...
@@ -98,6 +100,7 @@ class HostedBus:
 
     def close(self) -> None:
         self._closed = True
+        self._line.close()
 
     @property
     def pinned(self) -> str:
@@ -114,10 +117,10 @@ class HostedBus:
         if self._closed:
             raise embedded.closed(self._line.name)
 
-    def call(self, method: str, *arguments: Any, parts: int = 1) -> Any:
+    def call(self, method: str, *arguments: Any) -> Any:
         self.check_open()
         call = Call(method, [*arguments], snapshot=self.pinned)
-        return result_of(self._line.ask(encode(call), parts))
+        return result_of(self._line.ask(encode(call)))
 
     def _numbered(self, method: str, *arguments: Any) -> Any:
         """A call that its host recognises when it is sent again, as no answer came to the first."""
@@ -132,20 +135,16 @@ class HostedSubscription:
 
     def __init__(self, bus: HostedBus, topic: str, first: int) -> None:
         self._bus, self._topic, self._next = bus, topic, first
-        self._parts = 1  # of the next answer: what comes is as large as what came
 
     def poll(self, timeout_s: float, limit: int = 256) -> list[Record]:
         embedded.check_limit(limit)
         left = timeout_s
         while True:
             wait_s = min(left, LOOK_UP_S)
-            asked = (self._topic, self._next, wait_s, limit)
-            rows, self._next = self._bus.call("poll", *asked, parts=self._parts)
+            rows, self._next = self._bus.call("poll", self._topic, self._next, wait_s, limit)
             left -= LOOK_UP_S
             if rows or left <= 0 or self._bus.pinned:
-                records = records_from(rows)
-                self._parts = parts_for(sum(len(record.payload) for record in records))
-                return records
+                return records_from(rows)
 
     def position(self) -> Position:
         return (self._next,)

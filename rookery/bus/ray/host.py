@@ -24,13 +24,12 @@ from rookery.bus import Outgoing, Position, Record
 from rookery.bus.ray.calls import (
     Call,
     Done,
-    answer_parts,
     decode_call,
     encode,
     failed,
-    joined,
     messages_from,
 )
+from rookery.bus.ray.direct import Listener
 from rookery.bus.sqlite import SqliteBus
 from rookery.errors import BusError, BusFull, RookeryError
 
@@ -50,22 +49,24 @@ class BusHost:
         self._changed: dict[str, asyncio.Event] = {}  # of topics that somebody waits for
         self._snapshots: dict[str, _Snapshot] = {}
         self._writer = ThreadPoolExecutor(1)
+        self._listener = Listener({"call": self.call})
 
     async def alive(self) -> bytes:
         """Which process it is."""
         return str(os.getpid()).encode()
 
-    async def call(self, count: int, *parts: bytes) -> bytes | tuple[bytes, ...]:
-        """`count`: of parts that are asked for as the answer."""
-        return answer_parts(await self.answer(joined(parts)), count)
+    async def direct(self) -> bytes:
+        """Where it may be called past Ray."""
+        return await listening(self._listener)
 
-    async def answer(self, content: bytes) -> bytes:
+    async def call(self, content: bytes) -> bytes:
         try:
             return encode(Done(await self._answer(decode_call(content))))
         except (RookeryError, msgspec.ValidationError, TypeError, ValueError) as error:
             return encode(failed(error))
 
     def close(self) -> None:
+        self._listener.close()
         self._bus.close()
 
     async def _answer(self, call: Call) -> Any:
@@ -154,6 +155,13 @@ class _Snapshot:
     def close(self) -> None:
         self.thread.submit(self._stack.close).result()
         self.thread.shutdown()
+
+
+async def listening(listener: Listener) -> bytes:
+    """At the address by which Ray's nodes know this one; on a cluster of ours that is loopback."""
+    from ray.util import get_node_ip_address
+
+    return await listener.address(get_node_ip_address())
 
 
 async def _within(waited: Awaitable[Any], seconds: float) -> None:

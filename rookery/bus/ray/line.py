@@ -1,24 +1,29 @@
 """A line to the host of a run, by its name in the cluster: it is found again when it is restarted.
 
-A call that got no answer is sent again to whoever has the name then; the host knows publications by
-their numbers, so none is there twice.
+It goes past Ray's calls where the host can be reached so (`direct`). A call that got no answer is
+sent again to whoever has the name then; the host knows publications by their numbers, so none is
+there twice.
 """
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayError, TaskCancelledError
+from ray.exceptions import RayActorError, RayError, TaskCancelledError
 
-from rookery.bus.ray.calls import joined, parted
+from rookery.bus.ray.direct import DirectLine
 from rookery.errors import BusError
 
 ANSWER_S = 15.0  # a host that does not answer for so long is frozen, cut off or gone
 PATIENCE_S = 180.0  # that a host is waited for
 AGAIN_S = 0.25
 TOLD_AFTER_S = 1.0
+
+logger = logging.getLogger(__name__)
 
 
 class HostLine:
@@ -30,7 +35,8 @@ class HostLine:
         self.name = f"ray:{name}"
         self._namespace, self._actor = namespace, name
         self._method, self._patience_s = method, patience_s
-        self._handle: Any = None
+        self._lock = threading.Lock()
+        self._host: tuple[Any, DirectLine | None] | None = None  # its handle, and the way past Ray
         self._away_since: float | None = None
         self._why = ""
 
@@ -42,13 +48,13 @@ class HostLine:
             return None
         return f"the host of the bus has been away for {away_s:.0f} s: {self._why}"
 
-    def ask(self, content: bytes, parts: int = 1) -> bytes:
+    def ask(self, content: bytes) -> bytes:
         deadline = time.monotonic() + self._patience_s
         while True:
             try:
-                found = self._sent(content, parts)
-            except (RayError, ValueError) as error:  # the latter: nobody has the name
-                self._handle = None
+                found = self._sent(content)
+            except (RayError, OSError, ValueError) as error:  # the last: nobody has the name
+                self.close()
                 self._away_since = self._away_since or time.monotonic()
                 self._why = _reason(error)
                 if time.monotonic() >= deadline:
@@ -61,21 +67,43 @@ class HostLine:
             self._away_since = None
             return found
 
-    def _sent(self, content: bytes, parts: int) -> bytes:
+    def close(self) -> None:
+        """Until somebody asks again."""
+        with self._lock:
+            host, self._host = self._host, None
+        if host is not None and host[1] is not None:
+            host[1].close()
+
+    def _sent(self, content: bytes) -> bytes:
         if not ray.is_initialized():  # or Ray would start a cluster of its own for the asking
             raise BusError(f"{self.name} is on a Ray cluster, which this process has left")
-        if self._handle is None:
-            self._handle = ray.get_actor(self._actor, self._namespace)
-        method = getattr(self._handle, self._method).options(num_returns=parts)
-        asked = method.remote(parts, *parted(content))
-        found: bytes | list[bytes] = ray.get(asked, timeout=ANSWER_S)
-        return found if isinstance(found, bytes) else joined(found)
+        with self._lock:
+            self._host = self._host or self._found()
+            handle, direct = self._host
+        if direct is not None:
+            return direct.ask(content)
+        answer: bytes = ray.get(getattr(handle, self._method).remote(content), timeout=ANSWER_S)
+        return answer
+
+    def _found(self) -> tuple[Any, DirectLine | None]:
+        handle = ray.get_actor(self._actor, self._namespace)
+        return handle, self._reached(ray.get(handle.direct.remote(), timeout=ANSWER_S))
+
+    def _reached(self, address: bytes) -> DirectLine | None:
+        """None: a network lets nobody through, or there is nothing to be reached."""
+        try:
+            return DirectLine(address, self._method, ANSWER_S) if address else None
+        except OSError as error:
+            logger.info("%s is called by Ray: %s", self.name, error)
+            return None
 
 
 def _reason(error: Exception) -> str:
     match error:
-        case GetTimeoutError():
+        case TimeoutError():
             return "it does not answer"
+        case OSError():
+            return "its connection broke"
         case RayActorError():
             return "it ended, or its node cannot be reached"
         case TaskCancelledError():

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import msgspec
 
-from rookery.bus.ray.calls import answer_parts, joined
-from rookery.bus.ray.host import BusHost
+from rookery.bus.ray.direct import Listener
+from rookery.bus.ray.host import BusHost, listening
 from rookery.checkpoints.hosted import answer
 from rookery.checkpoints.store import FileStore
 
@@ -31,23 +31,24 @@ class RunHost:
         self._bus = BusHost(path, limits)
         names = ("checkpoints", "snapshots")
         self._stores = {name: FileStore(Path(directory) / name) for name in names}
+        self.answers = {"call": self.call, "store": self.store}
+        self._listener = Listener(self.answers)
 
     async def alive(self) -> bytes:
         return await self._bus.alive()
 
-    async def call(self, count: int, *parts: bytes) -> bytes | tuple[bytes, ...]:
-        return await self._bus.call(count, *parts)
+    async def direct(self) -> bytes:
+        return await listening(self._listener)
 
-    async def store(self, count: int, *parts: bytes) -> bytes | tuple[bytes, ...]:
-        return answer_parts(await self.answer("store", joined(parts)), count)
+    async def call(self, content: bytes) -> bytes:
+        return await self._bus.call(content)
 
-    async def answer(self, method: str, content: bytes) -> bytes:
-        if method == "call":
-            return await self._bus.answer(content)
+    async def store(self, content: bytes) -> bytes:
         # in a thread: a checkpoint is large, and written through to the disk
         return await asyncio.to_thread(answer, self._stores, content)
 
     def close(self) -> None:
+        self._listener.close()
         self._bus.close()
 
 
@@ -73,11 +74,15 @@ class Switchboard:
     async def alive(self) -> bytes:
         return b""
 
-    async def call(self, count: int, *parts: bytes) -> bytes | tuple[bytes, ...]:
-        return answer_parts(await self._ring("call", joined(parts)), count)
+    async def direct(self) -> bytes:
+        """The owner's machine cannot be called from here."""
+        return b""
 
-    async def store(self, count: int, *parts: bytes) -> bytes | tuple[bytes, ...]:
-        return answer_parts(await self._ring("store", joined(parts)), count)
+    async def call(self, content: bytes) -> bytes:
+        return await self._ring("call", content)
+
+    async def store(self, content: bytes) -> bytes:
+        return await self._ring("store", content)
 
     async def take(self) -> bytes:
         """The driver's: calls that wait, as soon as there is one."""

@@ -63,7 +63,7 @@ class Tunnel:
                 tasks.create_task(self._answer(call))
 
     async def _answer(self, call: Ringing) -> None:
-        answer = await self._host.answer(call.method, call.content)
+        answer = await self._host.answers[call.method](call.content)
         await self._given.put(Ringing(call.number, call.method, answer))
 
     async def _give(self) -> None:

@@ -68,6 +68,20 @@ class TestRayBus(EmbeddedBusSuite):
         return bus_of(self.place(limits) if limits else self.shared)
 
 
+def test_a_host_that_no_socket_reaches_is_called_by_ray(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError("no way through")
+
+    monkeypatch.setattr("rookery.bus.ray.line.DirectLine", refuse)
+    bus = bus_of(place())
+    payloads = [b"small", bytes(330_000)]
+    assert bus.publish([Outgoing("t", payload) for payload in payloads]) == [0, 1]
+    assert [r.payload for r in drain(bus.subscribe("t", EARLIEST), 2)] == payloads
+    bus.close()
+
+
 @pytest.mark.soak
 def test_a_host_that_is_killed_comes_back_with_all_that_it_acknowledged(
     place: Place, tmp_path: Path
@@ -98,6 +112,7 @@ def test_a_host_that_is_killed_comes_back_with_all_that_it_acknowledged(
     waiting.join(60)
     assert later == [[1]]
     assert [r.payload for r in drain(bus.subscribe("t", EARLIEST), 2)] == [b"before", b"after"]
+    bus.close()
 
 
 def test_a_publication_that_is_sent_again_is_there_once(tmp_path: Path) -> None:
@@ -123,6 +138,7 @@ def test_a_worker_on_the_hosts_own_node_meets_the_others_in_the_file(
     far.publish([Outgoing("t", b"far")])
     assert near.newest("t", "").payload == b"far"  # type: ignore[union-attr]
     near.close()
+    far.close()
 
 
 @pytest.mark.parametrize("content", [b"", b"x", encode(Call("publish", []))[:-1], b"\x93\x01\x02"])
@@ -139,3 +155,4 @@ def test_a_host_answers_what_it_cannot_do_with_an_error(shared: str) -> None:
         bus.call("publish", "not a list", 1.0)
     with pytest.raises(BusError, match="no answer"):
         result_of(b"nonsense")
+    bus.close()

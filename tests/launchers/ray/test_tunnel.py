@@ -16,7 +16,7 @@ import pytest
 from ray.exceptions import ActorAlreadyExistsError, ActorDiedError
 
 from rookery.bus import EARLIEST, LATEST, Outgoing
-from rookery.bus.ray.calls import Call, encode, joined
+from rookery.bus.ray.calls import Call, encode
 from rookery.bus.ray.client import HostedBus
 from rookery.bus.sqlite import SqliteBus
 from rookery.checkpoints.hosted import HostedStore
@@ -90,9 +90,11 @@ class Line:
     def __init__(self, board: Handle, method: str = "call") -> None:
         self.board, self._method = board, method
 
-    def ask(self, content: bytes, parts: int = 1) -> bytes:
-        found: Any = self.board.call_in_cluster(self._method, parts, content).result(WAIT_S)
-        return found if parts == 1 else joined(found)
+    def ask(self, content: bytes) -> bytes:
+        return self.board.call_in_cluster(self._method, content).result(WAIT_S)
+
+    def close(self) -> None:
+        """There is nothing to be closed."""
 
 
 class Served:
@@ -201,7 +203,7 @@ def test_an_answer_to_a_caller_of_the_switchboard_before_goes_to_nobody(
     async def ring_each() -> list[Any]:
         boards = Switchboard(), Switchboard()
         calls = [
-            asyncio.create_task(board.call(1, content))
+            asyncio.create_task(board.call(content))
             for board, content in zip(boards, (b"first", b"second"), strict=True)
         ]
         first, second = [await board.take() for board in boards]
@@ -215,7 +217,7 @@ def test_an_answer_to_a_caller_of_the_switchboard_before_goes_to_nobody(
 
 
 def test_a_tunnel_that_is_closed_ends_though_callers_wait(served: Served, board: Handle) -> None:
-    reader = board.call_in_cluster("call", 1, encode(Call("poll", [TOPIC, 0, 10 * WAIT_S, 1])))
+    reader = board.call_in_cluster("call", encode(Call("poll", [TOPIC, 0, 10 * WAIT_S, 1])))
     HostedBus(Line(board)).publish([Outgoing("other", b"")])  # which comes after it
     served.tunnel.close()
     served.ended.result(WAIT_S)
