@@ -19,10 +19,11 @@ help:
 	@echo "make bench  every benchmark, one after the other"
 	@echo "make kafka  a Kafka broker on 127.0.0.1:$(KAFKA_PORT) that keeps running; make kafka-stop ends it"
 
-# neither venv nor pip says anything while it unpacks, which takes long: dots show that it lives
+# neither venv nor pip says anything while it unpacks, which takes long: dots show that it lives. The
+# newest pip (--upgrade-deps) shows what it unpacks: what is installed later, by hand, moves too
 define install
 	@(while kill -0 $$$$ 2>/dev/null && sleep 2; do printf .; done) & dots=$$!; \
-	$(PYTHON) -m venv $(VENV) && \
+	$(PYTHON) -m venv --upgrade-deps $(VENV) && \
 	$(BIN)/python -m pip install --disable-pip-version-check -c requirements.lock $(1); \
 	code=$$?; kill $$dots; echo; exit $$code
 endef
