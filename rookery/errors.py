@@ -13,6 +13,7 @@ RookeryError
 ├── BusError               the bus cannot do what was asked
 │   ├── BusUnmade          the bus is being made by another process, or was left half-made
 │   ├── BusRefused         a cluster that does not answer or does not let us in; an InputError too
+│   │   └── BusAway        one that does not answer
 │   ├── BusFull            a bounded topic stayed full for the whole time-out
 │   └── BusClosed          used after close
 ├── StoreError             a checkpoint store cannot be read or written
@@ -116,6 +117,10 @@ class BusUnmade(BusError):
 
 class BusRefused(BusError, InputError):
     """A cluster that does not answer, or does not let this user in or do this."""
+
+
+class BusAway(BusRefused):
+    """A cluster that does not answer: it may come back."""
 
 
 class BusFull(BusError):

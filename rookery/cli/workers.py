@@ -29,7 +29,14 @@ from rookery.messages import JOINED_FROM, WorkerExited, WorkerStarted, WorkerSta
 from rookery.output import print_json
 from rookery.worker import FENCED, LIFELINE, NICENESS, WorkerId
 from rookery.worker.context import RunContext
-from rookery.worker.process import SAY_WHERE, Stop, end_with_parent, guarded, step_back
+from rookery.worker.process import (
+    SAY_WHERE,
+    Stop,
+    end_with_parent,
+    guarded,
+    reached,
+    step_back,
+)
 from rookery.worker.xla import prepare_xla
 
 
@@ -62,7 +69,12 @@ def main(kind: str, run: str, index: int, incarnation: int) -> int:
         end_with_parent()
     step_back(int(os.environ.get(NICENESS) or 0))
     work = {"actor": act, "learner": train, "inline": _in_turns}[kind]
-    return guarded(home.record, run, worker, lambda: work(open_context(home, run), worker, stop))
+    return guarded(home.record, run, worker, lambda: work(_opened(home, run, stop), worker, stop))
+
+
+def _opened(home: Home, run: str, stop: Callable[[], bool]) -> RunContext:
+    """For a worker that a run's owner has started."""
+    return reached(lambda: open_context(home, run), stop)
 
 
 def elsewhere(
@@ -89,7 +101,7 @@ def elsewhere(
             run,
             worker,
             lambda: work(
-                replace(open_context(home, run), progress=files, host=address), worker, stop
+                replace(_opened(home, run, stop), progress=files, host=address), worker, stop
             ),
         )
     record = recorder(briefing, reach)

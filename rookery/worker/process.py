@@ -13,16 +13,21 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
-from rookery.errors import CrewLost, EnvironmentFailed, LearnerFenced, RookeryError
+from rookery.errors import BusAway, CrewLost, EnvironmentFailed, LearnerFenced, RookeryError
 from rookery.messages import WorkerFailed
 from rookery.worker import FENCED, LEFT_ALONE, WorkerId
 from rookery.worker.context import RecordEvents
 
+T = TypeVar("T")
+
 WAIT_S = 0.1  # how long a worker sleeps on the bus before it looks up
+PATIENCE_S = 180.0  # with a bus that is away when a worker starts
 SAY_WHERE = signal.SIGUSR1  # makes a worker write to its log what each of its threads is doing
 
 
@@ -37,6 +42,18 @@ class Stop:
 
     def ask(self, *_: object) -> None:
         self.asked = True
+
+
+def reached(opened: Callable[[], T], stop: Callable[[], bool]) -> T:
+    """What takes a bus to open. That of a run which goes on was there, and is waited for."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return opened()
+        except BusAway:
+            if stop() or time.monotonic() >= deadline:
+                raise
+        time.sleep(WAIT_S)
 
 
 def guarded(record: RecordEvents, run: str, worker: WorkerId, work: Callable[[], int]) -> int:

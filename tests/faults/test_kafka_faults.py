@@ -80,6 +80,30 @@ def test_a_run_waits_for_a_broker_that_is_away_for_long(
 
 
 @pytest.mark.soak
+def test_a_worker_that_starts_while_the_broker_is_frozen_waits_for_it(
+    cluster_cli: Cli, cluster: Cluster
+) -> None:
+    """For longer than three of its lives would take, if each ended with the first silence."""
+    cli = cluster_cli
+    running = cli.start("train", *SMALL, *OFTEN, "--actors", 2, "--steps", 10**9, "--json")
+    running.wait_until(lambda: running.env_steps > 5_000, "training")
+    actor = running.wait_until(lambda: running.worker("actor", 1), "an actor")
+    os.kill(cluster.pid(0), signal.SIGSTOP)
+    try:
+        actor.kill()
+        ended = time.monotonic() + 40.0
+        running.wait_until(lambda: time.monotonic() > ended, "a long silence")
+    finally:
+        os.kill(cluster.pid(0), signal.SIGCONT)
+    steps = running.env_steps
+    running.wait_until(lambda: running.env_steps > steps, "training to go on", 60)
+    running.interrupt()
+    deaths = cli.home.state(running.run).workers["actor-1"].deaths
+    assert deaths == 1, deaths
+    check_accounts(cli("runs", "show", running.run, "--json").json)
+
+
+@pytest.mark.soak
 def test_a_run_waits_for_a_broker_that_is_frozen(
     cluster_cli: Cli, cluster: Cluster, eventually: Any
 ) -> None:

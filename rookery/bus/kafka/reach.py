@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from rookery.bus.kafka.client import Clients, short
 from rookery.bus.kafka.settings import KafkaSettings
-from rookery.errors import BusRefused
+from rookery.errors import BusAway, BusRefused
 
 ANSWER_S = 8.0  # a broker that has just started, or a far one, may take a while
 TRY_S = 0.5
@@ -48,18 +48,18 @@ def _refusal(clients: Clients, error: KafkaException) -> BusRefused:
     listening = None if _is_unknown(last) else _first_listening(servers)
     if listening is None:
         said = f" ({short(last)})" if last is not None else ""
-        return BusRefused(
+        return BusAway(
             f"no Kafka broker answers at {servers}{said}: check the address, and that it runs"
         )
     if not _has_tls(settings):
         wants = "TLS or SASL, which go into --bus-config FILE"
-        return BusRefused(
+        return BusAway(
             f"{listening} answers, but not as Kafka: check the port, that its broker is not "
             f"frozen, and whether it wants {wants}"
         )
     fault = _certificate_fault(settings)
     if fault is None:
-        return BusRefused(
+        return BusAway(
             f"{listening} answers, but not as Kafka with TLS ({short(last) if last else 'silence'})"
             ": check the port, and tls and sasl in the bus config"
         )
