@@ -11,6 +11,7 @@ Whatever a test does, no process that has its home in its environment may outliv
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import io
 import json
@@ -19,6 +20,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -92,6 +94,28 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     skipped = reporter.stats.get("skipped", []) if reporter else []
     if skipped and os.environ.get("ROOKERY_INSIST") == "1":
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@contextmanager
+def loop_in_a_thread(patience_s: float = 20.0) -> Iterator[asyncio.AbstractEventLoop]:
+    """An event loop at work beside the test; what still waits in it at the end is cancelled."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        yield loop
+    finally:
+
+        async def cancel_all() -> None:
+            tasks = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), patience_s)
+
+        asyncio.run_coroutine_threadsafe(cancel_all(), loop).result(patience_s)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(patience_s)
+        loop.close()
 
 
 def wait_until(condition: Callable[[], Any], what: str, timeout: float = 120.0) -> Any:

@@ -17,22 +17,18 @@ from hypothesis import strategies as st
 
 from rookery.bus.ray import direct
 from rookery.bus.ray.direct import Address, DirectLine, Listener
+from tests.conftest import loop_in_a_thread
 
 WAIT_S = 20.0
 
 
 class Served(NamedTuple):
-    loop: asyncio.AbstractEventLoop
-    listener: Listener
     address: bytes
     held: threading.Event  # calls of `hold` have come
 
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
     held = threading.Event()
 
     async def echo(content: bytes) -> bytes:
@@ -47,20 +43,10 @@ def served() -> Iterator[Served]:
         return content
 
     listener = Listener({"echo": echo, "twice": twice, "hold": hold})
-    asked = asyncio.run_coroutine_threadsafe(listener.address("127.0.0.1"), loop)
-    yield Served(loop, listener, asked.result(WAIT_S), held)
-
-    async def cancel_all() -> None:
-        listener.close()
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), WAIT_S)
-
-    asyncio.run_coroutine_threadsafe(cancel_all(), loop).result(WAIT_S)
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join(WAIT_S)
-    loop.close()
+    with loop_in_a_thread() as loop:
+        asked = asyncio.run_coroutine_threadsafe(listener.address("127.0.0.1"), loop)
+        yield Served(asked.result(WAIT_S), held)
+        loop.call_soon_threadsafe(listener.close)
 
 
 @pytest.fixture(scope="module")

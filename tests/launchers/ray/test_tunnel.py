@@ -26,6 +26,7 @@ from rookery.launchers.ray.driver import Driver
 from rookery.launchers.ray.host import Switchboard
 from rookery.launchers.ray.tunnel import Tunnel
 from rookery.launchers.ray.words import HostOrder
+from tests.conftest import loop_in_a_thread
 
 WAIT_S = 20.0
 TOPIC = "experiences"
@@ -116,21 +117,8 @@ class Served:
 @pytest.fixture
 def cluster() -> Iterator[asyncio.AbstractEventLoop]:
     """A loop that stands for it."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    yield loop
-
-    async def cancel_all() -> None:
-        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), WAIT_S)
-
-    asyncio.run_coroutine_threadsafe(cancel_all(), loop).result(WAIT_S)
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join(WAIT_S)
-    loop.close()
+    with loop_in_a_thread() as loop:
+        yield loop
 
 
 @pytest.fixture
