@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -36,6 +37,10 @@ def test_a_group_is_one_curve_with_a_band(page: Page, seeds: dict[str, Any], ser
     assert "of 2 runs of CartPole-v1" in (curve.get_attribute("aria-label") or "")
     band = curve.locator("path.band").get_attribute("d") or ""
     assert band.startswith("M") and band.endswith("Z") and "NaN" not in band
+    marks = [float(mark) for mark in curve.locator(".grid + text").all_text_contents()]
+    steps = {f"{after - before:.3g}" for before, after in pairwise(marks)}
+    assert len(steps) == 1 and len(marks) >= 2, marks
+    assert steps.pop().strip("0.") in ("1", "2", "5"), marks
     expect(page.locator("tbody tr")).to_have_count(2)
     axe = Axe(page)
     axe.look("a group")
