@@ -26,7 +26,10 @@ def trains_on(running: Started, steps: int) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("algorithm", ["ppo", "impala"])
 def test_a_frozen_actor_does_not_hold_up_the_other(cli: Cli, algorithm: str) -> None:
-    running = cli.start("train", *SMALL, *ENDLESS, "--actors", 2, "--algorithm", algorithm)
+    # the frozen one is to be seen late, so it must not be replaced before that
+    patient = ("--set", "restarts.silent_s=45")
+    options = ("--actors", 2, "--algorithm", algorithm)
+    running = cli.start("train", *SMALL, *ENDLESS, *options, *patient)
     trains_on(running, 5000)
     frozen = running.wait_until(lambda: running.worker("actor", 1), "an actor")
     frozen.suspend()
