@@ -6,7 +6,13 @@ EXTRAS ?= box2d,gymnax,kafka
 TEST_WORKERS ?= 3
 KAFKA_PORT ?= 9092
 
-.PHONY: help setup run page screenshots check test soak storm bench kafka kafka-stop clean
+# soak tests with verbs of their own, as each takes a quiet machine for a while
+STORM = tests/faults/test_storm.py tests/faults/test_frozen.py
+STRANGERS = tests/server/fuzz tests/server/security/test_flood.py
+PAGES = tests/docs/test_first_hour.py
+SOAK = $(BIN)/python -m pytest --soak -m soak -v
+
+.PHONY: help setup run page screenshots check test soak storm strangers pages bench kafka kafka-stop clean
 
 help:
 	@echo "make run    set up, train CartPole-v1 until it is solved, say what to try next"
@@ -16,6 +22,8 @@ help:
 	@echo "make check  lint, types, layers; the page is built and its types hold"
 	@echo "make soak   the full counts of the fault and learning tests (about an hour)"
 	@echo "make storm  200 faults of every kind, and 20 freezes of everyone (about an hour)"
+	@echo "make strangers  140,000 requests and messages that nobody should send; 2,000 hostile connections"
+	@echo "make pages  every command of README and docs, typed as written in a fresh clone"
 	@echo "make bench  every benchmark, one after the other"
 	@echo "make kafka  a Kafka broker on 127.0.0.1:$(KAFKA_PORT) that keeps running; make kafka-stop ends it"
 
@@ -63,12 +71,19 @@ test: check
 
 soak: $(VENV)/.test-stamp
 	@sh tests/system_parts.sh
-	$(BIN)/python -m pytest --soak -m soak -v -n $(TEST_WORKERS) --dist load --ignore=tests/learning
-	$(BIN)/python -m pytest --soak -m soak -v tests/learning
+	$(SOAK) -n $(TEST_WORKERS) --dist load --durations=40 --ignore=tests/learning \
+	    $(addprefix --ignore=,$(STORM) $(STRANGERS) $(PAGES))
+	$(SOAK) tests/learning
 
 storm: $(VENV)/.test-stamp
-	ROOKERY_STORM_FAULTS=34 ROOKERY_FREEZES=20 $(BIN)/python -m pytest --soak -m soak -v -s -rP \
-	    -n $(TEST_WORKERS) --dist load tests/faults/test_storm.py tests/faults/test_frozen.py
+	ROOKERY_STORM_FAULTS=34 ROOKERY_FREEZES=20 $(SOAK) -s -rP -n $(TEST_WORKERS) --dist load $(STORM)
+
+strangers: $(VENV)/.test-stamp
+	$(SOAK) -s $(STRANGERS)
+
+pages: $(VENV)/.test-stamp
+	@sh tests/system_parts.sh
+	$(SOAK) -s $(PAGES)
 
 bench: $(VENV)/.test-stamp
 	$(BIN)/python benchmarks/bus.py

@@ -1,6 +1,6 @@
 """The first hour: every command of the pages, as written, by somebody who has just cloned it.
 
-    pytest --soak -m soak tests/docs/test_first_hour.py -s
+    make pages
 
 README.md in a clone with an environment of its own, which `make run` makes, and a cold compile
 cache; the other pages with the packages of the tests. Each line of the output is a command with its
@@ -38,6 +38,8 @@ NOT_HERE = {  # command, as written -> why it is not typed
     "make check": THE_TESTS,
     "make soak": THE_TESTS,
     "make storm": THE_TESTS,
+    "make strangers": THE_TESTS,
+    "make pages": THE_TESTS,
     "rookery train CartPole-v1 --bus kafka://broker:9093 --bus-config kafka.yaml": (
         "a cluster with TLS and a log-in: tests/bus/kafka/test_bad_input.py has one"
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -127,6 +128,69 @@ def test_a_server_places_scales_pauses_changes_and_stops_runs_on_ray(cli: Cli) -
     served.process.terminate()
     served.finish(60)
     assert not list(Path("/tmp").glob(f"rookery-ray-{served.pid}-*"))
+
+
+@pytest.mark.soak
+def test_an_assistant_scales_a_run_on_ray_and_the_page_shows_where_it_is(cli: Cli) -> None:
+    from tests.web.browsing import a_browser, a_tab, enter, expect
+
+    served = cli.serve("--launcher", "ray", "--cpus", 12, timeout=120)
+    asyncio.run(asyncio.wait_for(_scaled_by_an_assistant(served), 300))
+    with a_browser() as browser, a_tab(browser) as page:
+        enter(page, served)
+        cluster = page.locator('[data-what="cluster"]')
+        cluster.locator("summary").click()
+        expect(cluster.locator("li")).to_have_count(1)
+        expect(cluster.locator("li")).to_contain_text(f"{served.run} learner and 2 actors")
+        page.goto(f"{served.url}/#/runs/{served.run}")
+        expect(page.locator('[data-worker^="actor"][data-alive="true"]')).to_have_count(2)
+    served.api("POST", f"/runs/{served.run}/stop", {})
+    served.wait_until(lambda: served.show()["status"] == "stopped", "its end", 90)
+    assert served.show()["balance"]["exact"]
+
+
+async def _scaled_by_an_assistant(served: Served) -> None:
+    """A run is created, scaled to 1, 8, 0 and 2 actors, paused, changed; it trains at the end."""
+    import httpx2
+    from mcp import Client
+    from mcp.client.streamable_http import streamable_http_client
+
+    http = httpx2.AsyncClient(headers=served.headers, timeout=60)
+    async with http, Client(streamable_http_client(f"{served.url}/mcp", http_client=http)) as tools:
+
+        async def call(tool: str, **arguments: Any) -> dict[str, Any]:
+            said = await tools.call_tool(tool, arguments)
+            assert not said.is_error, said.content
+            return dict(said.structured_content or {})
+
+        async def until(condition: Any, what: str) -> None:
+            for _ in range(300):
+                found = await call("get_run", run=run)
+                if condition(found):
+                    return
+                await asyncio.sleep(0.2)
+            raise AssertionError(f"waited for {what}: {found}")
+
+        def actors(found: dict[str, Any]) -> int:
+            return sum(w["alive"] and w["kind"] == "actor" for w in found["workers"])
+
+        config = {
+            "environment": {"id": "CartPole-v1"},
+            "actors": {"envs_per_actor": 16, "rollout_steps": 32},
+            "stop": {"steps": 100_000_000},
+        }
+        made = await call("create_run", config=config)
+        served.run = run = made["run"]
+        await until(lambda found: found["env_steps"] > 2_000, "training")
+        for count in (8, 0, 2):
+            await call("scale_actors", run=run, count=count)
+            await until(lambda found, count=count: actors(found) == count, f"{count} actors")
+        await call("pause_run", run=run)
+        await until(lambda found: found["status"] == "paused", "a pause")
+        await call("resume_run", run=run)
+        await call("set_hyperparameters", run=run, values={"algorithm.learning_rate": 1e-4})
+        before = (await call("get_run", run=run))["env_steps"]
+        await until(lambda found: found["env_steps"] > before + 1_000, "going on")
 
 
 @pytest.mark.soak
