@@ -9,7 +9,7 @@ from typing import Any
 from rookery import output
 from rookery.cli.exits import OK
 from rookery.cli.options import client_of
-from rookery.words import bare
+from rookery.errors.words import bare
 
 FLAGS = {  # option -> the key that it sets
     "--algorithm": "algorithm.kind",

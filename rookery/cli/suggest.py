@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rookery.cli.config import FLAGS
 from rookery.errors import InputError, nearest_names
-from rookery.words import bare, key_of
+from rookery.errors.words import bare, key_of
 
 
 def unknown_option(arguments: argparse.Namespace, typed: str, argv: Sequence[str]) -> InputError:

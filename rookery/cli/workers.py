@@ -23,6 +23,7 @@ from rookery.control.context import allowed_files, open_context
 from rookery.control.home import Home
 from rookery.control.run_log import RunLog
 from rookery.control.run_state import PAUSED, RUNNING
+from rookery.errors import InputError
 from rookery.launchers.inline import take_turns
 from rookery.learner.main import train
 from rookery.messages import JOINED_FROM, WorkerExited, WorkerStarted, WorkerStarting
@@ -118,10 +119,13 @@ def join(kind: str, name: str, as_json: bool = False) -> int:
     aside = sys.stderr if as_json else sys.stdout
     home = Home.default()
     run = home.find(name)
-    workers = home.state(run).workers
+    state = home.state(run)
+    if state.desired not in (RUNNING, PAUSED):
+        raise InputError(f"{run} is {state.status}, so nobody trains it: rookery resume {run}")
+    workers = state.workers
     known = workers.get("learner-0")
     if kind == "actor":
-        check_environment(allowed_files(home, home.state(run)))
+        check_environment(allowed_files(home, state))
         worker = WorkerId(kind, _unused({w.index for w in workers.values()}), 1)
     else:
         worker = WorkerId(kind, 0, known.incarnation + 1 if known else 1)
@@ -137,7 +141,7 @@ def join(kind: str, name: str, as_json: bool = False) -> int:
     home.record(WorkerStarting(**identity), WorkerStarted(**identity, pid=os.getpid()))
     print(f"{kind} {worker.index}.{worker.incarnation} joined {run}", file=aside, flush=True)
     if kind == "actor":
-        every_s = home.config(home.state(run)).actors.heartbeat_s
+        every_s = home.config(state).actors.heartbeat_s
         code = guarded(
             home.record, run, worker, lambda: act(open_context(home, run), worker, stop, every_s)
         )

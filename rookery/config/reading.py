@@ -21,10 +21,11 @@ from rookery.config.bus import DEFAULT as DEFAULT_BUS
 from rookery.config.bus import BusConfig
 from rookery.config.bus import models as bus_models
 from rookery.config.kinds import ALGORITHMS, BUSES, LAUNCHERS
+from rookery.config.misfits import Place, misfits
 from rookery.config.models import MAIN, ActorsConfig, RunConfig
 from rookery.config.tuned import tuned_defaults
-from rookery.errors import MOST_TOLD, ConfigError, UnknownName, nearest_names
-from rookery.words import key_of
+from rookery.errors import ConfigError, UnknownName, nearest_names
+from rookery.errors.words import key_of
 
 Layer = Mapping[str, Any]
 
@@ -251,24 +252,18 @@ def parse_value(text: str) -> Any:
 
 def explained(error: ValidationError, *above: str) -> ConfigError:
     """What is wrong as one line; `above` is where in a config the part stands."""
-    problems, found = [], error.errors()
-    for detail in found[:MOST_TOLD]:
-        where = (*above, *(p for p in detail["loc"] if p not in ("sqlite", "memory")))
-        key = ".".join(str(part) for part in where)
-        if detail["type"] == "extra_forbidden":
-            near = _nearest_keys(where)
-            hint = f"; did you mean {', '.join(near)}?" if near else ""
-            problems.append(f"unknown config key {key!r}{hint}")
-        elif detail["type"] == "value_error":
-            problems.append(str(detail["ctx"]["error"]))
-        else:
-            message = detail["msg"][0].lower() + detail["msg"][1:]
-            given = detail["input"]
-            shown = f" (got {given!r})" if isinstance(given, str | int | float | None) else ""
-            problems.append(f"{key}: {message}{shown}")
-    if len(found) > MOST_TOLD:
-        problems.append(f"and {len(found) - MOST_TOLD:,} more")
-    return ConfigError("; ".join(dict.fromkeys(problems)))
+    found = [{**detail, "loc": _place(above, detail["loc"])} for detail in error.errors()]
+    return ConfigError(misfits(found, _unknown, repeat=True))
+
+
+def _place(above: tuple[str, ...], within: Place) -> Place:
+    return (*above, *(part for part in within if part not in ("sqlite", "memory")))
+
+
+def _unknown(place: Place) -> str:
+    near = _nearest_keys(place)
+    hint = f"; did you mean {', '.join(near)}?" if near else ""
+    return f"unknown config key {'.'.join(map(str, place))!r}{hint}"
 
 
 def _nearest_keys(where: tuple[int | str, ...]) -> tuple[str, ...]:

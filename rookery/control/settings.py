@@ -22,6 +22,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from rookery.config.misfits import Place, misfits
 from rookery.config.models import LauncherName
 from rookery.errors import ConfigError, InputError, nearest_names
 from rookery.launchers.ray.settings import RaySettings
@@ -168,21 +169,14 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _explain(error: ValidationError) -> str:
-    problems = []
-    for detail in error.errors(include_url=False):
-        key = ".".join(str(part) for part in detail["loc"])
-        if detail["type"] == "extra_forbidden":
-            near = _nearest(key)
-            problems.append(
-                f"unknown setting {key!r}" + (f"; did you mean {near}?" if near else "")
-            )
-        elif detail["type"] == "value_error":
-            problems.append(str(detail["ctx"]["error"]))
-        else:
-            given = detail["input"]
-            shown = f" (got {given!r})" if isinstance(given, str | int | float | None) else ""
-            problems.append(f"{key}: {detail['msg'][0].lower()}{detail['msg'][1:]}{shown}")
-    return " ".join("; ".join(dict.fromkeys(problems)).split())
+    found = error.errors(include_url=False)
+    return " ".join(misfits(found, _unknown, repeat=True).split())
+
+
+def _unknown(place: Place) -> str:
+    key = ".".join(map(str, place))
+    near = _nearest(key)
+    return f"unknown setting {key!r}" + (f"; did you mean {near}?" if near else "")
 
 
 def _nearest(key: str) -> str | None:

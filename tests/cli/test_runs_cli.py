@@ -62,7 +62,8 @@ def test_a_list_is_searched_sorted_and_cut(shared_cli: Cli, named: list[str]) ->
     ("arguments", "says"),
     [
         (("runs", "list", "--sort", "retrun"), "did you mean return"),
-        (("runs", "list", "--status", "nope"), "'running'"),
+        (("runs", "list", "--status", "runing"), "be 'created', "),
+        (("runs", "list", "--status", "runing"), "did you mean running?"),
         (("runs", "list", "--limit", 0), "at least 1"),
         ((*SUBMIT, "--tag", "two words"), "a tag is one word"),
         ((*SUBMIT, "--name", "x" * 101), "out of range"),

@@ -27,7 +27,7 @@ from rookery.config.reading import (
 )
 from rookery.config.tuned import PPO, tuned_defaults
 from rookery.errors import MOST_TOLD, ConfigError, UnknownName
-from rookery.words import _KEYS, _MEANT
+from rookery.errors.words import _KEYS, _MEANT
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ENV = {"environment": {"id": "CartPole-v1"}}

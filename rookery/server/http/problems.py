@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match
 
+from rookery.config.misfits import misfits, unknown_of
 from rookery.control.models import Problem
 from rookery.errors import (
     BusError,
@@ -26,7 +27,6 @@ from rookery.errors import (
 from rookery.foreign import clean_json
 from rookery.server.http.files import Unsatisfiable
 from rookery.server.http.openapi import document
-from rookery.server.misfits import misfits
 from rookery.server.sandbox import Busy
 
 MEDIA_TYPE = "application/problem+json"
@@ -76,7 +76,7 @@ async def _invalid(request: Request, error: Exception) -> Response:
     """A parameter or a body that does not fit; what was sent is not repeated."""
     assert isinstance(error, RequestValidationError)
     errors = [{**found, "loc": _within(found["loc"])} for found in error.errors()]
-    return problem(422, misfits(errors, "key", _body_keys(request)))
+    return problem(422, misfits(errors, unknown_of("key", _body_keys(request)), whole="body"))
 
 
 def _within(place: Sequence[str | int]) -> tuple[str | int, ...]:

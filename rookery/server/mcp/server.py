@@ -29,6 +29,7 @@ from mcp.types import (
 from mcp.types import Tool as WireTool
 from pydantic import BaseModel, ValidationError
 
+from rookery.config.misfits import misfits, unknown_of
 from rookery.control.tokens import Token, allows
 from rookery.errors import Forbidden, InputError, RookeryError, UnknownName
 from rookery.server.mcp.calls import Call, Tool
@@ -46,7 +47,6 @@ from rookery.server.mcp.untrusted import (
     structured,
     untrusted_fields,
 )
-from rookery.server.misfits import misfits
 
 if TYPE_CHECKING:
     from rookery.server.control_plane import ControlPlane
@@ -192,8 +192,9 @@ def _arguments(tool: Tool, arguments: dict[str, Any]) -> BaseModel:
     try:
         return tool.takes.model_validate(arguments)
     except ValidationError as error:
-        errors = error.errors(include_url=False)
-        raise InputError(misfits(errors, "argument", tool.takes.model_fields)) from None
+        unknown = unknown_of("argument", tool.takes.model_fields)
+        found = error.errors(include_url=False)
+        raise InputError(misfits(found, unknown, whole="body")) from None
 
 
 def _answer(answer: BaseModel) -> CallToolResult:

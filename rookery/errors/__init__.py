@@ -36,7 +36,7 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
-from rookery.words import bare, key_of
+from rookery.errors.words import bare, key_of
 
 MOST_TOLD = 10  # problems of one request or config; the others are counted
 _MOST_NAME = 100  # letters of a wrong name that are shown, and compared
