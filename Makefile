@@ -10,6 +10,7 @@ KAFKA_PORT ?= 9092
 STORM = tests/faults/test_storm.py tests/faults/test_frozen.py
 STRANGERS = tests/server/fuzz tests/server/security/test_flood.py
 PAGES = tests/docs/test_first_hour.py
+DEALT = --dist loadscope --no-loadscope-reorder  # to workers: tests/conftest.py says how
 SOAK = $(BIN)/python -m pytest --soak -m soak -v
 
 .PHONY: help setup run page screenshots check test soak storm strangers pages bench kafka kafka-stop clean
@@ -67,11 +68,11 @@ check: $(VENV)/.test-stamp
 
 test: check
 	@sh tests/system_parts.sh
-	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadscope --durations=40
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) $(DEALT) --durations=40
 
 soak: $(VENV)/.test-stamp
 	@sh tests/system_parts.sh
-	$(SOAK) -n $(TEST_WORKERS) --dist load --durations=40 --ignore=tests/learning \
+	$(SOAK) -n $(TEST_WORKERS) $(DEALT) --durations=40 --ignore=tests/learning \
 	    $(addprefix --ignore=,$(STORM) $(STRANGERS) $(PAGES))
 	$(SOAK) tests/learning
 

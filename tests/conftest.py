@@ -22,6 +22,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -48,6 +49,10 @@ NOT_OURS = ("ROOKERY_", "JAX_", "RAY_")  # variables that `rookery` in a test do
 POLL_S, SLOWEST_POLL_S = 0.02, 0.15  # at first; where it takes long a look must not cost much
 NAMED_S = 20.0  # within which `why` names what is wrong
 ORPHAN_GRACE_S = 10.0
+ON_RAY = (
+    *("tests/bus/ray/", "tests/launchers/ray/", "tests/ray/", "tests/tuning/test_ray_tune.py"),
+    *("tests/faults/test_ray_faults.py", "tests/test_examples.py"),
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -73,7 +78,42 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     wanted = config.getoption("--soak")
     chosen = [item for item in items if (item.get_closest_marker("soak") is not None) == wanted]
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
-    items[:] = chosen
+    items[:] = _longest_first(chosen)
+
+
+def _longest_first(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Modules whose tests may take longest begin first, then those with most tests: what begins
+    last keeps all other workers waiting. They go to workers as a whole, in this order."""
+    counts = Counter(map(_scope, items))
+    allowed: dict[str, float] = defaultdict(float)
+    for item in items:
+        marker = item.get_closest_marker("timeout")
+        if marker is not None and marker.args:
+            allowed[_scope(item)] = max(allowed[_scope(item)], marker.args[0])
+    return sorted(items, key=lambda item: (-allowed[_scope(item)], -counts[_scope(item)]))
+
+
+def _scope(item: pytest.Item) -> str:
+    return scope_of(item.nodeid)
+
+
+def scope_of(nodeid: str) -> str:
+    """What one worker does as a whole: a module or a class; all that starts a Ray cluster, as two
+    of them beside each other keep a small machine from starting either."""
+    return "on Ray" if nodeid.startswith(ON_RAY) else nodeid.rsplit("::", 1)[0]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """How modules are dealt out to workers."""
+    if config.getvalue("dist") != "loadscope":
+        return None  # xdist's own
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Dealing(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return scope_of(nodeid)
+
+    return Dealing(config, log)
 
 
 def pytest_report_header() -> str:
