@@ -81,7 +81,7 @@ def rates(case: str, algorithm: str, seconds: float) -> tuple[float, float]:
     return measure(even, 1, 2 * seconds, scale_to=8), measure(even, 8, 2 * seconds)
 
 
-def measure(words: list[str], actors: int, seconds: float, scale_to: int = 0) -> float:
+def measure(words: list[str], actors: int | str, seconds: float, scale_to: int = 0) -> float:
     """Steps a second in the second half of a run of this length after its first update."""
     with tempfile.TemporaryDirectory(prefix="rookery-stragglers-") as place:
         environment = {**os.environ, "ROOKERY_HOME": place}

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -38,7 +38,7 @@ def train(
     environment: str,
     *,
     algorithm: str | None = None,
-    actors: int | None = None,
+    actors: int | Literal["auto"] | None = None,
     envs_per_actor: int | None = None,
     steps: int | None = None,
     minutes: float | None = None,
@@ -114,7 +114,7 @@ def sweep(
     episodes: int = 100,
     jobs: int | None = None,
     algorithm: str | None = None,
-    actors: int | None = None,
+    actors: int | Literal["auto"] | None = None,
     envs_per_actor: int | None = None,
     steps: int | None = None,
     minutes: float | None = None,

@@ -74,7 +74,8 @@ def add_config(parser: argparse.ArgumentParser, is_fork: bool = False) -> None:
     parser.add_argument(
         "--seats", nargs="+", default=[], metavar="SEAT=PLAYER", help="who sits where"
     )
-    parser.add_argument("--actors", type=integer, metavar="N", help="actor processes")
+    text = "actor processes; auto: as many as the learner can take"
+    parser.add_argument("--actors", type=integer_or_auto, metavar="N", help=text)
     parser.add_argument("--envs-per-actor", type=integer, metavar="N")
     add_bounds(parser)
     parser.add_argument("--seed", type=integer, metavar="N")
@@ -178,6 +179,13 @@ def integer(text: str) -> int:
 
 
 integer.__name__ = "whole number"
+
+
+def integer_or_auto(text: str) -> int | str:
+    return text if text == "auto" else integer(text)
+
+
+integer_or_auto.__name__ = "whole number, or auto"
 
 
 def positive(text: str) -> int:

@@ -40,7 +40,7 @@ class Progress:
     def __enter__(self) -> Progress:
         self._say(
             f"{self._run}: {self._config.environment.id} with {self._config.algorithm.kind}, "
-            f"{self._config.actors.count} x {self._config.actors.envs_per_actor} environments, "
+            f"{self._config.actors.number} x {self._config.actors.envs_per_actor} environments, "
             f"{self._config.launcher} launcher, {self._config.bus.kind} bus"
         )
         self._say(settings(self._config))
@@ -121,7 +121,7 @@ class Progress:
             f"{metrics.train_s:7.1f} s  {metrics.env_steps:>11,} steps  "
             f"{rate(metrics.env_steps, metrics.train_s):>9,.0f} steps/s "
             f"(now {metrics.recent_steps_per_s:,.0f})  {self._score(metrics)}  length {length:>5}  "
-            f"lag {metrics.lag_mean:.1f}  actors {alive}/{self._config.actors.count}  "
+            f"lag {metrics.lag_mean:.1f}  actors {alive}/{state.actors_wanted}  "
             f"{self._eta(state, metrics)}"
         )
 

@@ -139,7 +139,7 @@ class GroupProgress:
         first, last = config.seed, self._configs[-1].seed
         say(
             f"{self._group}: {config.environment.id} with {config.algorithm.kind}, "
-            f"seeds {first} to {last}, each {config.actors.count} x "
+            f"seeds {first} to {last}, each {config.actors.number} x "
             f"{config.actors.envs_per_actor} environments",
             self._out,
         )

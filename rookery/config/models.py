@@ -81,10 +81,17 @@ class NetworkConfig(Part):
     )
 
 
+AUTO = "auto"  # as a number of actors: as many as the learner can take
+
+
 class ActorsConfig(Part):
     """Who plays, and how much at a time."""
 
     count: int = Field(default=1, ge=1, le=64, description="actor processes")
+    auto: bool = Field(
+        default=False,
+        description="their number follows what the learner can take, up to max_count; count: auto",
+    )
     max_count: int = Field(default=16, ge=1, le=1024, description="that a command may scale to")
     envs_per_actor: int = Field(default=32, ge=1, le=65536, description="slots played together")
     rollout_steps: int = Field(default=64, ge=1, le=65536, description="T of a fragment")
@@ -94,6 +101,11 @@ class ActorsConfig(Part):
     heartbeat_s: float = Field(
         default=5.0, gt=0, description="how often actors that joined on their own say they live"
     )
+
+    @property
+    def number(self) -> str:
+        """How many, in words for people."""
+        return AUTO if self.auto else str(self.count)
 
 
 class LearnerConfig(Part):
@@ -428,7 +440,7 @@ class RunConfig(Part):
 
     @model_validator(mode="after")
     def _agree(self) -> RunConfig:
-        if self.launcher == "inline" and self.actors.count != 1:
+        if self.launcher == "inline" and (self.actors.count != 1 or self.actors.auto):
             raise ValueError("launcher=inline plays with one actor: set actors.count to 1")
         if self.launcher != "inline" and self.bus.one_process:
             raise ValueError(

@@ -22,7 +22,7 @@ from rookery.config.bus import BusConfig
 from rookery.config.bus import models as bus_models
 from rookery.config.kinds import ALGORITHMS, BUSES, LAUNCHERS
 from rookery.config.misfits import Place, misfits
-from rookery.config.models import MAIN, ActorsConfig, RunConfig
+from rookery.config.models import AUTO, MAIN, ActorsConfig, RunConfig
 from rookery.config.tuned import tuned_defaults
 from rookery.errors import ConfigError, UnknownName, nearest_names
 from rookery.errors.words import key_of
@@ -135,6 +135,8 @@ def _fit(merged: dict[str, Any], asked: dict[str, Any], ours: Any) -> None:
     actors = merged.get("actors", {})
     if not isinstance(learner, dict) or not isinstance(actors, dict):
         return
+    if actors.get("count") == AUTO:
+        actors |= {"count": 1, "auto": True}
     count = actors.get("count", 1)
     if not isinstance(count, int) or count < 1:
         return

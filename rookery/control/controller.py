@@ -18,6 +18,7 @@ from rookery.control.jobs import Jobs
 from rookery.control.relay import Relay
 from rookery.control.run_log import RunLog
 from rookery.control.run_state import ACTIVE, PAUSED, RUNNING, STOPPED, RunState, exit_text
+from rookery.control.scaler import Scaler
 from rookery.control.signing import SIGNATURE
 from rookery.control.supervision import Supervisor
 from rookery.control.watcher import Watcher
@@ -78,6 +79,7 @@ class Controller:
         self._log.read()
         self._supervisor = Supervisor(config.restarts)
         self._watcher = Watcher(config)
+        self._scaler = Scaler(home)
         self._specs: dict[str, WorkerSpec] = {}  # what should live, by worker ("actor-0")
         self._asked_to_stop: set[str] = set()
         self._started: set[str] = set()
@@ -139,6 +141,7 @@ class Controller:
             self._observe()
             self._reconcile()
             self._tell()
+            self._scaler.step(self.state, self.bus)
         self.jobs.step({} if self._leaving else self.state.jobs)
         at_work = self._specs or self._started or self.jobs.busy
         wanted = self.state.desired in (RUNNING, PAUSED) and self._begun and not self._leaving

@@ -100,11 +100,13 @@ def listen(home: Home, state: RunState) -> Heard:
         return None, {}, str(error)
 
 
-def newest_actors(bus: Bus | None, state: RunState) -> dict[str, ActorMetrics]:
-    """What each actor said last, by its worker's name."""
+def newest_actors(
+    bus: Bus | None, state: RunState, living: bool = False
+) -> dict[str, ActorMetrics]:
+    """What each actor said last, by its worker's name; only of those that live, if asked."""
     found: dict[str, ActorMetrics] = {}
     for name, worker in state.workers.items():
-        if bus is not None and worker.kind == "actor":
+        if bus is not None and worker.kind == "actor" and (worker.running or not living):
             record = bus.newest(METRICS_ACTORS, f"{worker.index}.{worker.incarnation}")
             said = decode_or_none(record.payload, ActorMetrics) if record is not None else None
             found |= {name: said} if said is not None else {}

@@ -17,6 +17,7 @@ import msgspec
 
 from rookery.config.live import combined, why_not_set
 from rookery.control.answered import Answered
+from rookery.control.autoscale import AUTHOR
 from rookery.control.bounds import named, stop_after
 from rookery.messages import (
     JOINED_FROM,
@@ -144,6 +145,7 @@ class RunState(msgspec.Struct, frozen=True):
     seats_revision: int = 0
     seats_origin: Origin = "local"
     actors: int | None = None  # as scaled; None: as the config says
+    scaled_by_hand: bool = False  # by somebody, and not because the learner could take it
     learners: int = 1
     hyperparameters: dict[str, float] = {}  # as set, by config key
     checkpoints: int = 0  # how many were asked for
@@ -167,6 +169,12 @@ class RunState(msgspec.Struct, frozen=True):
     @property
     def actors_wanted(self) -> int:
         return self._actors_config("count", 1) if self.actors is None else self.actors
+
+    @property
+    def follows_learner(self) -> bool:
+        """Whether its owner says how many actors play, by what its learner can take."""
+        auto = _part(_part(self.config, "config"), "actors").get("auto") is True
+        return auto and not self.scaled_by_hand
 
     @property
     def max_actors(self) -> int:
@@ -327,8 +335,9 @@ def _carry_out(state: RunState, command: Command, now: float) -> RunState:
         case SetSeatMap(seats=seats, origin=origin):
             revision = state.seats_revision + 1
             return _replace(state, seats=seats, seats_revision=revision, seats_origin=origin)
-        case ScaleActors(count=count):
-            return _ordered(_replace(state, actors=count))
+        case ScaleActors(count=count, author=author):
+            by_hand = state.scaled_by_hand or author != AUTHOR
+            return _ordered(_replace(state, actors=count, scaled_by_hand=by_hand))
         case ScaleLearner(count=count):
             return _replace(state, learners=count)
         case SetHyperparameters(values=values):

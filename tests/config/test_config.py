@@ -227,6 +227,7 @@ WRONG = [
     "league.keep=1",
     "league.opponents=best",
     "league.games_per_draw=0",
+    "actors.auto=7",
     "league.reference=7",
     "league.rating_every=-1",
     "league.rating_slots=0",
@@ -263,6 +264,14 @@ def test_a_wrong_type_or_range_is_one_line_that_names_the_key(text: str) -> None
     key = text.partition("=")[0]
     found = one_line(ENV, assignment(text))
     assert key in found, found
+
+
+def test_actors_that_follow_the_learner_begin_with_one() -> None:
+    config = build(ENV, {"actors": {"count": "auto", "max_count": 4}})
+    assert (config.actors.count, config.actors.auto, config.actors.number) == (1, True, "auto")
+    assert config.learner.follows_actors
+    assert build(config.model_dump(mode="json")) == config, "as it is written down"
+    assert build(ENV, {"actors": {"count": 3}}).actors.number == "3"
 
 
 def test_every_key_of_the_config_has_a_wrong_value_in_the_list_above() -> None:
@@ -321,6 +330,7 @@ def test_an_unknown_algorithm_names_the_nearest() -> None:
     ("layer", "says"),
     [
         ({"launcher": "inline", "actors": {"count": 2}}, "set actors.count to 1"),
+        ({"launcher": "inline", "actors": {"count": "auto"}}, "set actors.count to 1"),
         ({"bus": {"kind": "memory"}}, "set launcher to inline"),
         ({"algorithm": {"schedule": "linear"}, "stop": {"until_return": 1}}, "needs stop.steps or"),
         ({"algorithm": {"minibatch_size": 7}}, "minibatch_size=7 does not divide"),

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rookery.config.reading import build
+from rookery.control.autoscale import AUTHOR
 from rookery.control.home import content
 from rookery.control.run_state import (
     ALLOWED,
@@ -528,6 +529,19 @@ def test_actors_are_scaled_within_their_limit() -> None:
     assert answered(state, above).actors_wanted == 1
     many = content(build(CARTPOLE, {"actors": {"count": 6}}), SPEC)
     assert created(config=many).max_actors == 6
+
+
+def test_actors_follow_the_learner_until_somebody_says_how_many() -> None:
+    auto = content(build(CARTPOLE, {"actors": {"count": "auto"}}), SPEC)
+    assert not created().follows_learner
+    state = created(config=auto)
+    assert state.follows_learner and state.actors_wanted == 1
+    state = answered(state, ScaleActors(run=RUN, count=2, author=AUTHOR))
+    assert state.follows_learner and state.actors_wanted == 2
+    state = answered(state, ScaleActors(run=RUN, count=3, author="ann"))
+    assert not state.follows_learner
+    state = answered(state, ScaleActors(run=RUN, count=4, author=AUTHOR))
+    assert not state.follows_learner, "what came too late changes nothing of that"
 
 
 def test_labels_are_given_at_creation_and_later_each_by_itself() -> None:
