@@ -111,6 +111,7 @@ def sweep(
     sampler: str = "tpe",
     scheduler: str = "none",
     generations: int = 10,
+    burn_in: float = 0.25,
     episodes: int = 100,
     jobs: int | None = None,
     algorithm: str | None = None,
@@ -157,6 +158,7 @@ def sweep(
             "sampler": sampler,
             "scheduler": scheduler,
             "generations": generations,
+            "burn_in": burn_in,
             "episodes": episodes,
             "jobs": jobs,
         }

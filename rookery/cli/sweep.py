@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rookery.tuning.sweep import Sweep
 
 WORDS = ("list", "show", "stop", "resume", "plot")
-SETTINGS = ("trials", "seeds", "sampler", "scheduler", "generations", "episodes", "jobs")
+SETTINGS = ("trials", "seeds", "sampler", "scheduler", "generations", "burn_in", "episodes", "jobs")
 SHOWN = 10  # trials, unless all are asked for
 
 
@@ -48,6 +48,8 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--generations", type=positive, metavar="N", help="of a population (pbt); default: 10"
     )
+    text = "of a population's steps before anybody is compared; default: 0.25"
+    parser.add_argument("--burn-in", type=float, metavar="SHARE", help=text)
     parser.add_argument(
         "--episodes", type=positive, metavar="N", help="that judge each run; default: 100"
     )

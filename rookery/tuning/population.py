@@ -72,11 +72,6 @@ class Move:
     values: Values | None = None
 
 
-def bound(steps: int, generation: int, generations: int) -> int:
-    """Steps at which a generation ends."""
-    return max(1, steps * (generation + 1) // generations)
-
-
 def read_members(
     spec: SweepSpec,
     states: Mapping[str, RunState],
@@ -256,6 +251,6 @@ def changes_of(
             if key in stage.values and stage.values[key] != before.values.get(key)
         }
         if values:
-            at = bound(steps, before.generation, spec.generations)
+            at = spec.bound(steps, before.generation)
             found.append({"steps": at, "set": values})
     return found

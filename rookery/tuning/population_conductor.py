@@ -15,7 +15,6 @@ from rookery.tuning.conductor import Conductor
 from rookery.tuning.population import (
     Member,
     Move,
-    bound,
     explored_keys,
     next_generation,
     read_members,
@@ -47,7 +46,8 @@ def check_population(spec: SweepSpec, search: Search, config: RunConfig) -> None
         )
     if config.stop.until_return is not None or config.stop.minutes is not None:
         raise ConfigError("scheduler=pbt compares members after the same steps: set --steps alone")
-    per_generation = (config.stop.steps or 0) // spec.generations
+    steps = config.stop.steps or 0
+    per_generation = spec.bound(steps, 1) - spec.bound(steps, 0)
     if per_generation < config.batch_rows:
         raise ConfigError(
             f"a generation of {per_generation:,} steps is shorter than a batch, which has "
@@ -124,4 +124,4 @@ class PopulationConductor(Conductor):
         return self.configs.build(values, number, place, also)
 
     def _bound(self, generation: int) -> int:
-        return bound(self.configs.plain.stop.steps or 0, generation, self.spec.generations)
+        return self.spec.bound(self.configs.plain.stop.steps or 0, generation)

@@ -44,6 +44,9 @@ class SweepSettings(Part):
     generations: int = Field(
         default=10, ge=2, le=1000, description="of a population; at the end of each it is compared"
     )
+    burn_in: float = Field(
+        default=0.25, ge=0, lt=1, description="share of a population's steps before its generations"
+    )
     episodes: int = Field(default=100, ge=1, le=100_000, description="that judge each run")
     jobs: int | None = Field(default=None, ge=1, description="runs at a time; null: as CPUs allow")
 
@@ -71,6 +74,11 @@ class SweepSpec(SweepSettings):
     def places(self) -> int:
         """Commands of each kind that a trial may need: one for each seed or generation."""
         return self.generations if self.scheduler == "pbt" else self.seeds
+
+    def bound(self, steps: int, generation: int) -> int:
+        """Of a population whose members train so many steps: where a generation ends."""
+        past = self.burn_in + (1 - self.burn_in) * (generation + 1) / self.generations
+        return max(1, round(steps * past))
 
     @cached_property
     def space(self) -> Search:

@@ -21,7 +21,6 @@ from rookery.messages import StopRun
 from rookery.tuning.population import (
     Member,
     Move,
-    bound,
     changes_of,
     next_generation,
     perturbed,
@@ -76,7 +75,7 @@ def is_whole(sweep: ScriptedSweep) -> None:
         for stage in member.stages:
             if stage.parent:
                 version = int(stage.parent.rpartition("@")[2])
-                assert version == bound(STEPS, stage.generation - 1, GENERATIONS)
+                assert version == sweep.spec.bound(STEPS, stage.generation - 1)
 
 
 def test_the_worst_go_on_as_forks_of_the_best_with_other_values(home: Path) -> None:
@@ -186,7 +185,7 @@ def test_the_schedule_of_the_winner_is_a_config_that_can_be_trained(home: Path) 
         assert best.config.parent.run == "" and best.config.stop.steps == STEPS
         assert build(best.config.model_dump(mode="json")) == best.config
         for stage in stages:
-            ends = bound(STEPS, stage.generation, GENERATIONS)
+            ends = sweep.spec.bound(STEPS, stage.generation)
             assert rate_at(best.config, ends - 1) == pytest.approx(stage.values[RATE])
         row = sweep.result.table()[0]
         assert [each["generation"] for each in row["stages"]] == list(range(GENERATIONS))
@@ -199,10 +198,16 @@ def rate_at(config: RunConfig, steps: int) -> float:
 def test_what_changes_along_a_line_is_a_schedule() -> None:
     values: list[Values] = [{RATE: rate, "network.hidden": [8]} for rate in (1.0, 1.0, 2.0, 3.0)]
     stages = [Stage(0, g, "r", "", v, 0.0) for g, v in enumerate(values)]
-    assert changes_of(spec(), stages, [RATE], STEPS) == [
-        {"steps": 500, "set": {RATE: 2.0}},
-        {"steps": 750, "set": {RATE: 3.0}},
+    assert changes_of(spec(burn_in=0.2), stages, [RATE], STEPS) == [
+        {"steps": 600, "set": {RATE: 2.0}},
+        {"steps": 800, "set": {RATE: 3.0}},
     ]
+
+
+def test_nobody_is_compared_before_the_burn_in_is_over() -> None:
+    asked = spec(burn_in=0.4, generations=3)
+    assert [asked.bound(STEPS, generation) for generation in range(3)] == [600, 800, 1000]
+    assert spec(burn_in=0.0, generations=2).bound(STEPS, 0) == 500
 
 
 def spec(trials: int = MEMBERS, **settings: Any) -> SweepSpec:
