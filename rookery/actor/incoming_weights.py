@@ -2,6 +2,7 @@
 
     incoming.note(record)        # of each policy, in the order of the topic
     incoming.seal()              # a credit came: all that was published with it stands before it
+    incoming.due = version       # what the credit is for
     incoming.take()              # before playing: whoever waits decodes little
     if incoming.whole: incoming.weights["main"]
 
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 
 from rookery.bus import Record
 from rookery.errors import MessageError
+from rookery.messages import WeightsVersion
 from rookery.messages.weights import Weights, decode_weights
 
 logger = logging.getLogger(__name__)
@@ -29,7 +31,8 @@ class IncomingWeights:
 
     def __init__(self, run: str, policies: Sequence[str], learning: Sequence[str]) -> None:
         self.weights: dict[str, Weights] = {}
-        self.whole = False  # whether the newest publication could be read
+        self.whole = False  # whether all that is due could be read
+        self.due = WeightsVersion(0, 0)  # of the policies that learn
         self._run, self._policies, self._learning = run, frozenset(policies), tuple(learning)
         self._newest: dict[str, Weights] = {}
         self._waiting: list[Record] = []
@@ -54,7 +57,8 @@ class IncomingWeights:
                 seen.add(record.key)
                 self._newest[record.key] = found
         versions = {self._newest[p].header.version for p in self._learning if p in self._newest}
-        self.whole = len(versions) == 1 and self._newest.keys() == self._policies
+        everybody = len(versions) == 1 and self._newest.keys() == self._policies
+        self.whole = everybody and min(versions) >= self.due
         if self.whole:
             self.weights = dict(self._newest)
 

@@ -23,6 +23,7 @@ from rookery.messages import (
     Credits,
     LeaguePools,
     SeatsChanged,
+    WeightsVersion,
     decode_json,
     encode_json,
     is_later_life,
@@ -34,7 +35,7 @@ logger = logging.getLogger(__name__)
 SHORT_WAIT_S = 0.02  # for a credit, during which every word is read at once
 NAP_SHARE = 0.1  # of the time waited so far: naps add at most this much to a wait
 LONGEST_NAP_S = 0.02
-AGAIN_S = 5.0  # after which an actor that the learner does not list says again that it joined
+AGAIN_S = 5.0  # after which one that is not listed, or lacks weights, says again that it joined
 
 FULL_BUS = "full bus"  # what an actor is doing that waits for room
 FULL_S = 1.0  # how often it says so
@@ -176,9 +177,11 @@ class ActorTransport:
                 self._joined = -math.inf
             self._generation, self._listed = credits.generation, listed
             self._upto = credits.upto.get(str(self.actor), 0)
+            self._incoming.due = WeightsVersion(credits.generation, credits.number)
             if self._turn < self._upto:
                 self._incoming.take()
-        if self._generation and not (self._listed or self.replaced):
+        heard = self._listed and (self._incoming.whole or self._turn >= self._upto)
+        if self._generation and not (heard or self.replaced):
             self._join()
 
     def _join(self) -> None:

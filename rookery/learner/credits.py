@@ -79,6 +79,12 @@ class CreditBook(msgspec.Struct):
         self.away = [other for other in self.away if other != actor]
         self.late = [other for other in self.late if other != actor]
 
+    def granted_at(self, actor: str, turn: int) -> int | None:
+        """The number of the weights that a turn was granted for; None: nobody waits for it."""
+        tickets = self.tickets.get(actor, [])
+        place = len(tickets) - self.upto.get(actor, 0) + turn
+        return tickets[place] if 0 <= place < len(tickets) else None
+
     def arrive(self, actor: str, turn: int) -> bool:
         """A turn is here, or known to be gone; True if a ticket stood for it, which is now used."""
         after = self.upto.get(actor, 0) - turn - 1  # granted turns that are still to come

@@ -70,6 +70,7 @@ class Inbox:
         )
         self._settle_drop([fragment for _, fragment in broken], DAMAGED)
         self.training: list[Delivery] = []  # handed out for updates that are not finished
+        self.asked_again = False  # whether an actor may not have the newest weights
         self.bytes_read = 0
         self._look_again = time.monotonic() + LOOK_AGAIN_S
         self.lag_max = 0
@@ -264,7 +265,8 @@ class Inbox:
             if any(is_later_life(other, joined.actor) for other in self.book.upto):
                 return False  # it was replaced, and will see that
             if self.book.has_joined(joined.actor, joined.next_turn):
-                return False  # it said so again before it saw our answer
+                self.asked_again = True  # it has not seen our answer, or not the weights before it
+                return True
             for other in list(self.book.upto):
                 if is_later_life(joined.actor, other):
                     self._leave(other)
@@ -375,15 +377,16 @@ class Inbox:
     def _refusal(self, delivery: Delivery, now: int) -> str:
         """Why it is not trained; empty: it is."""
         actor, turn = turn_of(delivery.fragments[-1].header)
-        late = actor in self.book.late
-        credited = self.book.arrive(actor, turn)
+        late, granted_at = actor in self.book.late, self.book.granted_at(actor, turn)
+        self.book.arrive(actor, turn)
         self._lateness.arrived(actor)
         lag, max_lag = self.lag(delivery, now), self.book.max_lag
-        if delivery.walk_in and (refusal := self._walk_ins.refusal(delivery, lag, max_lag)):
+        if refusal := self._walk_ins.refusal(delivery, lag, max_lag):
             return refusal
         if not self.branch.contains(delivery.version):
             fits = self._walk_ins.corrects and self._fits_beside(delivery, now)
             return "" if fits else ABANDONED
+        credited = granted_at is not None and granted_at <= now - lag
         in_time = lag <= max_lag or delivery.walk_in or late
         fits = credited or (in_time and self._fits_beside(delivery, now))
         return "" if fits else (LATE if late else UNCREDITED)

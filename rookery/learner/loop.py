@@ -68,7 +68,7 @@ def learn(
     begun: deque[Begun] = deque()
     while not stopped():
         now = transport.number + len(begun)
-        if inbox.receive(now):
+        if inbox.receive(now) or transport.is_silent:
             transport.grant()
         batch = None if holds(now, len(begun)) else inbox.batch(now)
         if batch is not None:

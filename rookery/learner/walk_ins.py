@@ -37,14 +37,23 @@ class WalkIns:
         return max(1, len(self.blanks))
 
     def refusal(self, delivery: Delivery, lag: int, max_lag: int) -> str:
-        """Why a walk-in cannot be trained however much room there is; empty: it can."""
-        header, steps = delivery.fragments[0]
-        blank = self.blanks.get(header.policy)
-        if blank is None or lag < 0 or not fits(steps, blank):
+        """Why a delivery cannot be trained however much room there is; empty: it can."""
+        if lag < 0 or not all(map(self._fits, delivery.fragments)):
             return MISFIT
+        if not delivery.walk_in:
+            return ""
         if not self.used(delivery.fragments[0]).any():
             return OTHERS
         return LATE if lag > max_lag and not self.corrects else ""
+
+    def _fits(self, fragment: Fragment) -> bool:
+        """Only a walk-in may be smaller than what is trained."""
+        header, steps = fragment
+        blank = self.blanks.get(header.policy)
+        if blank is None:
+            return not (self.blanks or header.walk_in)
+        same = steps.valid.shape == blank.valid.shape
+        return (same or header.walk_in) and fits(steps, blank)
 
     def used(self, fragment: Fragment) -> np.ndarray:
         """(T, B) bool: rows that the policy's algorithm learns from."""

@@ -63,6 +63,7 @@ class Credits(JsonRecord, frozen=True, kw_only=True, tag="credits"):
 
     generation: int
     upto: dict[str, int]  # actor -> it may play turns below this
+    number: int = 0  # of the newest weights: nobody plays with older ones
 
 
 class LeaguePools(JsonRecord, frozen=True, kw_only=True, tag="league"):

@@ -75,7 +75,7 @@ def fragment(
     made = steps(behind=behind) if rows is None else rows
     header = FragmentHeader(
         run="r",
-        policy="main",
+        policy="abc"[sequence % parts] if parts > 1 else "main",
         actor=actor,
         sequence=sequence,
         first_step=sequence * STEPS,
@@ -294,14 +294,15 @@ def test_a_fragment_from_the_future_is_a_staleness_error() -> None:
 
 def test_a_turn_of_two_policies_is_trained_only_when_both_its_fragments_are_here() -> None:
     bus = MemoryBus()
-    inbox = inbox_on(bus)
+    inbox = inbox_on(bus, policies="ab")
     bus.publish([joined("0.1", 1)])
     inbox.receive(0)
     inbox.book.grant(0, 0)
     bus.publish([fragment("0.1", 0, (1, 0), parts=2)])
     inbox.receive(0)
     assert inbox.batch(0) is None and inbox.pending_steps == STEPS
-    again = inbox_on(MemoryBus(), pending=inbox.received)  # as a checkpoint would keep it
+    # as a checkpoint would keep it
+    again = inbox_on(MemoryBus(), policies="ab", pending=inbox.received)
     assert again.batch(0) is None and again.pending_steps == STEPS
 
     bus.publish([fragment("0.1", 1, (1, 0), parts=2)])
@@ -483,7 +484,7 @@ def test_a_joined_that_is_said_again_takes_nothing_back() -> None:
     inbox = inbox_on(bus)
     granted(bus, inbox, "0.1")
     bus.publish([joined("0.1", 1)])
-    assert not inbox.receive(0)
+    assert inbox.receive(0) and inbox.asked_again
     assert inbox.book.tickets == {"0.1": [0, 0]} and inbox.book.upto == {"0.1": 2}
 
 
@@ -710,21 +711,23 @@ class Life:
 
 
 class BadBus(MemoryBus):
-    """Does something to the next fragments and words of who joined, one each."""
+    """Does something to the next messages that somebody waits for, one each."""
 
     def __init__(self) -> None:
         super().__init__()
         self.faults: list[str] = []
+        self.kinds = ["fragment", "joined", "weights", "credits"]
         self.unseen = False  # whether the balance has to wait for an actor's next word
 
     def publish(self, messages: Sequence[Outgoing], timeout_s: float | None = None) -> None:
         super().publish([m for message in messages for m in self._sent(message)], timeout_s)
 
     def _sent(self, message: Outgoing) -> list[Outgoing]:
-        if message.headers.get("kind") not in ("fragment", "joined") or not self.faults:
+        kind = message.headers.get("kind")
+        if kind not in self.kinds or not self.faults:
             return [message]
         fault = self.faults.pop()
-        self.unseen |= fault in ("lose", "blur")
+        self.unseen |= kind == "fragment" and fault in ("lose", "blur")
         match fault:
             case "repeat":
                 return [message, message]
@@ -769,7 +772,9 @@ class Run:
             WalkIns({"main": steps(valid=0)}, self.places, self.corrects),
             clock=self.clock,
         )
-        self.transport = LearnerTransport(self.bus, "r", self.inbox, self.generation, saved.number)
+        self.transport = LearnerTransport(
+            self.bus, "r", self.inbox, self.generation, saved.number, clock=self.clock
+        )
         self.transport.announce({"main": {}})
         config = LearnerConfig(max_policy_lag_versions=self.max_lag, follows_actors=True)
         grant = self.transport.grant
@@ -832,7 +837,7 @@ class Run:
     def begin(self) -> None:
         """Begin an update if there is a batch, perhaps before the last one is finished."""
         now = self.transport.number + len(self.begun)
-        if self.inbox.receive(now):
+        if self.inbox.receive(now) or self.transport.is_silent:
             self.transport.grant()
         self.was_late |= set(self.inbox.book.late)
         if self.scaling.holds(now, len(self.begun)):
@@ -968,6 +973,47 @@ def live_through(run: Run, actors: int, moves: list[tuple[str, int]]) -> None:
         run.check()
 
     run.settle()
+
+
+@pytest.mark.parametrize("fault", ["damage", "lose"])
+@pytest.mark.parametrize("kind", ["weights", "credits"])
+@pytest.mark.parametrize("max_lag", [0, 1, 2])
+@pytest.mark.parametrize("actors", [1, 2])
+def test_whatever_word_of_the_learner_is_not_heard_training_goes_on(
+    actors: int, max_lag: int, kind: str, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "AGAIN_S", 0.0)
+    run = Run(count=actors, max_lag=max_lag, corrects=False)
+    run.bus.kinds = [kind]
+    for _ in range(actors):
+        run.start_actor()
+    for _ in range(12):  # the first words of all, and those in the middle of it
+        run.bus.faults.append(fault)
+        run.goes_on_with(run.actors)
+
+
+def test_whoever_joins_before_the_first_word_is_heard_hears_it_later() -> None:
+    run = Run(count=1, max_lag=1, corrects=False)
+    run.bus.kinds = ["credits"]
+    run.bus.faults.append("damage")
+    run.start_learner()  # a generation that nobody hears of
+    run.start_actor()
+    run.goes_on_with(run.actors)
+
+
+def test_turns_that_nobody_could_have_played_are_not_trained() -> None:
+    """From weights to come, of another shape, or with older weights than they were granted for."""
+    bus = MemoryBus()
+    inbox = inbox_on(bus, count=2, max_lag=0)
+    wider = steps()._replace(observation={"": np.zeros((STEPS + 1, 1, 2), np.float32)})
+    bus.publish([fragment("9.1", 0, (1, 7)), fragment("9.1", 1, (1, 0), rows=wider)])
+    inbox.receive(0)
+    assert inbox.ledger.dropped == {"misfit": 2 * STEPS} and not inbox.pending
+    granted(bus, inbox, "0.1", "1.1", now=3)
+    bus.publish([fragment("0.1", 0, (1, 2)), fragment("1.1", 0, (1, 3))])
+    assert inbox.receive(3), "its credit returned"
+    assert [d.version.number for d in inbox.pending] == [3]
+    assert inbox.ledger.dropped["uncredited"] == STEPS
 
 
 @pytest.mark.parametrize("ahead", [0, 1])
