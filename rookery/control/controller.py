@@ -78,7 +78,7 @@ class Controller:
         self._log = log or RunLog(home, run, logger.warning)
         self._log.read()
         self._supervisor = Supervisor(config.restarts)
-        self._watcher = Watcher(config)
+        self._watcher = Watcher(config, [home.control_path, home.bus_path(run)])
         self._scaler = Scaler(home)
         self._specs: dict[str, WorkerSpec] = {}  # what should live, by worker ("actor-0")
         self._asked_to_stop: set[str] = set()

@@ -94,7 +94,7 @@ def _starting(found: Evidence) -> Finding | None:
     troubled = found.trouble or found.same_s or any(w.last_error or w.waits_for for w in workers)
     if heard or troubled or not state.learners or not state.actors_wanted:
         return None
-    age_s = max(0.0, found.now - since)
+    age_s = abs(found.now - since)  # a clock may have been set back
     return Finding(None, f"{state.id} is starting") if age_s < STARTING_S else None
 
 
@@ -147,12 +147,12 @@ def _lasting(found: Evidence) -> Finding | None:
 def _unheard(found: Evidence, words: str) -> Finding | None:
     """The learner has not reported: because of an actor, or of itself."""
     metrics, now = found.metrics, found.now
-    if metrics is not None and now - metrics.time_s <= STALE_S:
+    if metrics is not None and abs(now - metrics.time_s) <= STALE_S:
         return None
     workers, lost = _wanted(found.state), _unlisted(found)
     inside = [n for n, p in found.progress.items() if p.doing in ("step", "reset")]
     actors = [n for n, w in workers.items() if w.kind == "actor" and n not in found.actors]
-    actors += [n for n, a in found.actors.items() if n in workers and now - a.time_s > STALE_S]
+    actors += [n for n, a in found.actors.items() if n in workers and abs(now - a.time_s) > STALE_S]
     silent = [n for n in inside if n in actors] or [n for n in actors if n not in lost]
     if silent:
         name = silent[0]
@@ -202,7 +202,9 @@ def _starved(found: Evidence, words: str) -> Finding | None:
     full = [name for name, said in found.actors.items() if said.doing == "full bus"]
     if full:
         return Finding(full[0], f"{full[0]} waits for room: the bus is full of unread experience")
-    return Finding("actors", "the learner waits for experience: no fragment is complete", words)
+    damaged = found.metrics.ledger.damaged
+    summary = "the learner waits for experience: no fragment is complete"
+    return Finding("actors", summary + (f"; {damaged_text(damaged)}" if damaged else ""), words)
 
 
 def _doing_text(doing: str) -> str:

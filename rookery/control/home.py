@@ -93,10 +93,15 @@ class Home:
             self._control = kafka_bus(self.cluster) if self.cluster else self._file_bus()
         return self._control
 
+    @property
+    def control_path(self) -> Path:
+        """Of a log that is a file."""
+        return self.path / "control.sqlite"
+
     def _file_bus(self) -> Bus:
         from rookery.bus.sqlite import SqliteBus
 
-        path = self.path / "control.sqlite"
+        path = self.control_path
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
             if not os.access(self.path, os.W_OK):
@@ -208,7 +213,7 @@ class Home:
 
     def states(self, only: str | None = None) -> dict[str, RunState]:
         """All runs that were not deleted, oldest first, or one of them; folded from the log."""
-        if self.cluster is None and not (self.path / "control.sqlite").exists():
+        if self.cluster is None and not self.control_path.exists():
             return {}
         with self._lock:
             found = self._log(only)

@@ -66,11 +66,13 @@ class Vigil:
         self._looked: float | None = None
         self._awake_since = -math.inf
 
-    def wake(self, now: float) -> None:
-        """Before each round of looking."""
-        if self._looked is None or now - self._looked > ASLEEP_S:
+    def wake(self, now: float) -> bool:
+        """Before each round of looking; whether there was none for long."""
+        slept = self._looked is None or now - self._looked > ASLEEP_S
+        if slept:
             self._awake_since = now
         self._looked = now
+        return slept
 
     def judge(self, progress: Progress, stopped: bool, now: float) -> Silence | None:
         """What is wrong with a worker, if anything is; `stopped`: the system says so."""

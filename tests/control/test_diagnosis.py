@@ -149,6 +149,19 @@ def test_a_learner_that_is_up_before_its_actors_have_played_is_no_alarm() -> Non
     assert diagnose(evidence(state=state, metrics=idle, progress={})).component == "actors"
 
 
+@pytest.mark.parametrize("back_s", [0.0, 3600.0])
+def test_a_clock_that_was_set_back_hides_no_trouble(back_s: float) -> None:
+    now = time.time()
+    young = {n: msgspec.structs.replace(w, started_s=now - 60) for n, w in WORKERS.items()}
+    state = msgspec.structs.replace(STATE, workers=young)
+    idle = training(time_s=now - back_s, recent_steps_per_s=0.0)
+    found = diagnose(evidence(state=state, metrics=idle, progress={}, now=now - back_s))
+    assert found.component == "actors", "it waits for experience"
+    silent = training(time_s=now - 60)
+    found = diagnose(evidence(state=state, metrics=silent, progress={}, now=now - back_s))
+    assert found.component is not None and "silent" in found.summary
+
+
 # --- every cause has a name ----------------------------------------------------------------------
 
 WORKERS = LEARNER | worker("actor", 0, running=True) | worker("actor", 1, running=True)
@@ -185,7 +198,8 @@ def said_by_actor(doing: str, actor: str = "1.1", ago_s: float = 0.0) -> ActorMe
 
 
 FROZEN = Silence("frozen", 9.0, False)
-IDLE = {"recent_steps_per_s": 0.0}
+IDLE: dict[str, Any] = {"recent_steps_per_s": 0.0}
+TWO_DAMAGED = msgspec.structs.replace(training().ledger, damaged=2)
 
 
 @pytest.mark.parametrize(
@@ -210,6 +224,11 @@ IDLE = {"recent_steps_per_s": 0.0}
             "actor-1 waits for room: the bus is full",
         ),
         ({"metrics": training(**IDLE)}, "actors", "the learner waits for experience"),
+        (
+            {"metrics": training(**IDLE, ledger=TWO_DAMAGED)},
+            "actors",
+            "no fragment is complete; 2 messages in experiences could not be read",
+        ),
         ({"metrics": None}, "actor-1", "actor-1 is silent: it is inside step of its environment"),
         (
             {"same_s": {"actor-1": 20.0}},

@@ -111,6 +111,65 @@ def test_a_watcher_names_before_it_ends(tmp_path: Path, bus: SqliteBus, start: S
     assert watcher.trouble is None
 
 
+def test_whoever_holds_a_file_while_it_is_stopped_is_ended_though_nobody_started_it(
+    tmp_path: Path, bus: SqliteBus, start: Start
+) -> None:
+    bus.publish([Outgoing("t", b"before")])
+    stranger = start(HOLDER, tmp_path / "elsewhere", tmp_path / "bus.sqlite")
+    os.waitid(os.P_PID, stranger.pid, os.WSTOPPED)
+    watcher = Watcher(CONFIG, [tmp_path / "none.sqlite", tmp_path / "bus.sqlite"])
+    for now in (0.0, 2.0, 100.0, 102.0):  # it slept itself before the third look
+        watcher.look(now)
+        assert stranger.poll() is None
+    watcher.look(103.0)
+    assert stranger.wait(30) == -signal.SIGKILL
+    assert bus.publish([Outgoing("t", b"after")], timeout_s=0.0) == [1]
+
+
+def test_a_stranger_that_is_stopped_and_holds_nothing_is_left_alone(
+    tmp_path: Path, bus: SqliteBus, start: Start
+) -> None:
+    bus.publish([Outgoing("t", b"before")])
+    stranger = start("import time; print('here', flush=True); time.sleep(600)")
+    stranger.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, stranger.pid, os.WSTOPPED)
+    watcher = Watcher(CONFIG, [tmp_path / "bus.sqlite"])
+    for now in range(9):
+        watcher.look(float(now))
+    assert stranger.poll() is None
+
+
+def test_a_look_that_fails_is_not_the_last(
+    tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rookery.control.watcher.LOOK_S", 0.01)
+    looks = threading.Event(), threading.Event()
+
+    def fails(now: float) -> None:
+        looks[looks[0].is_set()].set()
+        raise OSError(24, "Too many open files")
+
+    watcher = Watcher(CONFIG)
+    monkeypatch.setattr(watcher, "look", fails)
+    watcher.start()
+    try:
+        assert all(look.wait(10) for look in looks)
+    finally:
+        watcher.close()
+
+
+def test_one_that_says_nothing_and_is_not_stopped_is_left_alone(
+    tmp_path: Path, start: Start
+) -> None:
+    """Its disk may have been full when it began."""
+    mute = start("import time; print('here', flush=True); time.sleep(600)")
+    watcher = Watcher(CONFIG)
+    watcher.lives = {"learner-0.1": LocalLife(mute, tmp_path / "learner-0.1")}
+    for now in range(0, 4000, 2):
+        watcher.look(float(now))
+    assert mute.poll() is None and watcher.trouble is None
+
+
 def test_one_that_was_frozen_before_it_said_anything_is_ended_too(
     tmp_path: Path, start: Start
 ) -> None:
