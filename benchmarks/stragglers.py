@@ -61,12 +61,14 @@ def main() -> None:
         for case in arguments.only:
             rate, reference = rates(case, algorithm, arguments.seconds)
             ratio = rate / max(reference, 1e-9)
-            found[f"{algorithm}, {case}"] = {"rate": rate, "of": reference, "ratio": ratio}
+            row = {"case": case, "rate": rate, "of": reference, "ratio": ratio}
+            found[f"{algorithm}, {case}"] = row
             if not arguments.json:
                 text = f"{rate:>10,.0f} of{reference:>10,.0f} steps/s{ratio:>7.2f}"
                 print(f"{algorithm:8}{case:8}{text}, promised {PROMISED[case]}", flush=True)
     if arguments.json:
         print(json.dumps(found))
+    raise SystemExit(any(row["ratio"] < PROMISED[row["case"]] for row in found.values()))
 
 
 def rates(case: str, algorithm: str, seconds: float) -> tuple[float, float]:

@@ -210,6 +210,17 @@ class PacedEnv(CountingEnv):
         return super().step(action)
 
 
+class FramesEnv(CountingEnv):
+    """Observes four frames as of a video game, whose pixels are how many steps were played."""
+
+    def __init__(self, length: int = 50, shape: tuple[int, ...] = (84, 84, 4)) -> None:
+        super().__init__(length)
+        self.observation_space = spaces.Box(0, 255, tuple(shape), np.uint8)
+
+    def _told(self) -> tuple[np.ndarray, Info]:
+        return np.full(self.observation_space.shape or (), self.count, np.uint8), {}
+
+
 class ContinuousBandit(gymnasium.Env[np.ndarray, np.ndarray]):
     """One step an episode: the reward is minus the squared distance of the action to a target."""
 

@@ -6,6 +6,8 @@ import contextlib
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -107,12 +109,37 @@ def freeze_over_and_over(cli: Cli, kinds: list[str], seed: int, *options: object
     assert sum(w["restarts"] for w in shown["workers"]) == replaced + taken_over
 
 
-def test_a_frozen_actor_is_named_and_replaced(cli: Cli) -> None:
-    freeze_over_and_over(cli, ["actor"], 1, *QUICK)
+def test_a_frozen_actor_and_a_frozen_learner_are_named_and_replaced(cli: Cli) -> None:
+    freeze_over_and_over(cli, ["actor", "learner"], 1, *QUICK)
 
 
-def test_a_frozen_main_process_is_taken_over(cli: Cli) -> None:
-    freeze_over_and_over(cli, ["main"], 2, *QUICK)
+def test_a_main_process_that_was_frozen_goes_on_or_is_taken_over(cli: Cli) -> None:
+    freeze_over_and_over(cli, ["nap", "main"], 2, *QUICK)
+
+
+HOLDER = """
+import os, signal, sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=30)
+db.execute("BEGIN IMMEDIATE")
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+def test_a_program_that_is_stopped_while_it_writes_to_the_bus_is_ended(cli: Cli) -> None:
+    running = cli.start("train", *TWO, *QUICK, "--json")
+    reach(running, 3_000, 0.0)
+    argv = [sys.executable, "-c", HOLDER, str(cli.home.bus_path(running.run))]
+    stranger = subprocess.Popen(argv)
+    try:
+        assert stranger.wait(GOES_ON_S) == -signal.SIGKILL
+    finally:
+        stranger.kill()
+        stranger.wait()
+    check_trains_on(running)
+    running.named(None, "nothing is stuck")
+    assert running.interrupt().code == 130
+    shown = check_accounts(cli, running.run, BOUND["ppo"])
+    assert shown["duplicates"] == 0 and not any(w["restarts"] for w in shown["workers"])
 
 
 @pytest.mark.soak
@@ -125,10 +152,11 @@ def test_a_run_survives_many_freezes(cli: Cli, kind: str) -> None:
 # --- workers that go on after a while ------------------------------------------------------------
 
 
-def nap(running: Started, victim: psutil.Process, seconds: float) -> None:
+def nap(running: Started, name: str, victim: psutil.Process, seconds: float) -> None:
     """Frozen for so long, then let go on, if it is still there."""
     freeze(victim)
     moment = time.monotonic() + seconds
+    running.named(name, FROZEN)
     running.wait_until(lambda: time.monotonic() > moment, "the end of the nap", seconds + 10)
     with contextlib.suppress(psutil.NoSuchProcess):
         victim.resume()
@@ -145,7 +173,7 @@ def test_a_worker_that_naps_is_left_alone_or_replaced(cli: Cli, kind: str, secon
     for _ in range(ROUNDS):
         reach(running, running.env_steps + rng.randrange(2_000, 20_000), rng.uniform(0, 0.5))
         victim = running.wait_until(lambda: running.worker(kind), f"a living {kind}")
-        nap(running, victim, seconds)
+        nap(running, f"{kind}-0", victim, seconds)
     assert running.interrupt().code == 130
     shown = check_accounts(cli, running.run, BOUND["ppo"])
     assert shown["duplicates"] == 0

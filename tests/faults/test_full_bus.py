@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -80,3 +81,29 @@ def test_fragments_of_more_than_half_the_limit_are_trained(cli: Cli) -> None:
     balance = cli("runs", "show", running.run, "--json").json["balance"]
     dropped = sum(balance["dropped"].values())
     assert balance["produced"] == balance["trained"] + dropped + balance["in_flight"], balance
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("algorithm", ["ppo", "impala"])
+def test_128_environments_of_large_frames_are_trained_in_two_gigabytes(
+    cli: Cli, algorithm: str
+) -> None:
+    frames = ("rookery.testing.envs:FramesEnv", "--envs-per-actor", 128, "--algorithm", algorithm)
+    save_often = ("--set", "checkpoint.interval_s=5")
+    running = cli.start("train", *frames, *save_often, "--steps", 10**9, "--json")
+    largest: dict[str, int] = {}
+
+    def trained() -> bool:
+        learner = running.worker("learner")
+        if learner is not None:
+            peak = Path(f"/proc/{learner.pid}/status").read_text().partition("VmHWM:")[2].split()
+            largest["learner"] = int(peak[0]) << 10
+        return running.env_steps > 4 * 128 * 128
+
+    running.wait_until(trained, "some updates", 400)
+    running.named(None, "nothing is stuck")
+    assert running.interrupt().code == 130
+    assert largest["learner"] < 2 << 30, largest
+    print(algorithm, largest["learner"] >> 20, "MiB at most")
+    assert running.show()["balance"]["exact"]

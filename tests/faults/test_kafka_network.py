@@ -96,6 +96,7 @@ def test_an_actor_on_another_host_is_cut_off_and_comes_back(
             before = running.env_steps
             with pytest.raises(subprocess.TimeoutExpired):
                 actor.wait(30)
+            assert "was last heard" in running.why().summary
             running.wait_until(lambda: running.env_steps > before, "training on without it")
             host.cable("up")
             running.wait_until(lambda: steps_from_afar(running) > far + 20_000, "it is back", 90)

@@ -30,12 +30,13 @@ from rookery.bus.sqlite import RUN_FILE
 from rookery.control.diagnosis import why
 from rookery.control.signing import KEY_VARIABLE, key_path
 from rookery.errors import RookeryError
-from rookery.messages import EXPERIENCES
+from rookery.messages import EXPERIENCES, MODEL_UPDATES
 from tests.conftest import fill
 from tests.faults.test_kafka_network import Host, host
 from tools.kafka.broker import Cluster
 
 if TYPE_CHECKING:
+    from rookery.control.models import Diagnosis
     from tests.conftest import Cli, Started
 
 __all__ = ["host"]  # a fixture
@@ -71,7 +72,7 @@ TASKS: dict[str, tuple[object, ...]] = {
 
 DAMAGE = """
 CREATE TABLE damaged (at INTEGER);
-CREATE TRIGGER damage AFTER INSERT ON records_{topic} WHEN NEW.headers LIKE '%fragment%' BEGIN
+CREATE TRIGGER damage AFTER INSERT ON records_{topic} WHEN NEW.headers LIKE '%"{kind}"%' BEGIN
     UPDATE records_{topic} SET payload = randomblob(length(NEW.payload)) WHERE offset = NEW.offset;
     INSERT INTO damaged VALUES (NEW.offset);
 END
@@ -100,6 +101,7 @@ class Storm:
         self.done: Counter[str] = Counter()
         self.longest = 0.0
         self.damaged = False
+        self.at = ""  # the fault of now
         self.said: list[str] = []
 
     # --- what can go wrong -----------------------------------------------------------------------
@@ -119,7 +121,13 @@ class Storm:
             "send garbage": self.send_garbage,
         }
         if self.cluster is None:
-            return {**either, "damage a message": self.damage, "fill the disk": self.fill_disk}
+            return {
+                **either,
+                "damage a message": lambda: self.damage(EXPERIENCES, "fragment"),
+                "damage weights": lambda: self.damage(MODEL_UPDATES, "weights"),
+                "damage credits": lambda: self.damage(MODEL_UPDATES, "credits"),
+                "fill the disk": self.fill_disk,
+            }
         return {
             **either,
             "kill the broker": self.kill_broker,
@@ -149,13 +157,15 @@ class Storm:
         return found
 
     def freeze_for_good(self, kind: str) -> None:
-        self.freeze(kind)
+        if found := self.freeze(kind):
+            self.named(found[0])
 
     def freeze_and_thaw(self, kind: str) -> None:
         """It may have been ended by then, and its pid given to another: psutil looks first."""
         if not (found := self.freeze(kind)):
             return
         name, process = found
+        self.named(name)
         self.watch(FROZEN_S)
         with suppress(psutil.NoSuchProcess):
             process.resume()
@@ -165,6 +175,7 @@ class Storm:
         self.touched["owner"] = time.monotonic()
         self.running.process.send_signal(signal.SIGSTOP)
         self.frozen["owner"] = time.monotonic()
+        self.named("owner")
         self.watch(FROZEN_S)
         self.frozen.pop("owner")
         self.touched["owner"] = time.monotonic()
@@ -202,21 +213,21 @@ class Storm:
                 message = Outgoing(EXPERIENCES, self.rng.randbytes(200), key, {"kind": "fragment"})
                 bus.publish([message])
 
-    def damage(self) -> None:
-        """The next fragments, before anybody can read them."""
+    def damage(self, kept_in: str, kind: str) -> None:
+        """The next messages of a kind, before anybody can read them."""
         path = self.cli.home.run_dir(self.run) / RUN_FILE
         deadline = time.monotonic() + STALL_S
         with closing(sqlite3.connect(path, timeout=30, isolation_level=None)) as db:
             named = "SELECT id FROM topics WHERE name = ?"
-            (topic,) = db.execute(named, (EXPERIENCES,)).fetchone()
-            db.executescript(DAMAGE.format(topic=topic))
+            (topic,) = db.execute(named, (kept_in,)).fetchone()
+            db.executescript(DAMAGE.format(topic=topic, kind=kind))
             try:
                 while not db.execute("SELECT count(*) FROM damaged").fetchone()[0]:
                     assert time.monotonic() < deadline, "nobody sent anything"
                     time.sleep(0.01)
             finally:
                 db.executescript("DROP TRIGGER damage; DROP TABLE damaged")
-        self.damaged = True
+        self.damaged |= kept_in == EXPERIENCES
 
     def fill_disk(self) -> None:
         ballast = fill(self.disk)
@@ -258,13 +269,24 @@ class Storm:
             self.ask()
             time.sleep(0.25)
 
-    def ask(self) -> None:
+    def named(self, name: str) -> None:
+        """`why` says who was frozen, in time; or whoever was frozen before and is not back yet."""
+        began = time.monotonic()
+        while name == "owner" or self._still(name):
+            found = self.ask()
+            if found is not None and found.component in self.frozen and "frozen" in found.summary:
+                return
+            assert time.monotonic() - began < NAMED_S, f"{name} is not named; {self.said[-3:]}"
+            time.sleep(0.1)
+        assert time.monotonic() - began < 5.0, f"{name} was replaced and not named"  # it was ending
+
+    def ask(self) -> Diagnosis | None:
         """`why` names whoever is frozen in time, and calls nobody frozen who is not."""
         home = self.cli.home
         try:
             found = why(home, home.state(self.run))
         except RookeryError:
-            return  # a disk that is full, a broker that is away
+            return None  # a disk that is full, a broker that is away
         now = time.monotonic()
         if not self.said or self.said[-1] != found.summary:
             self.said.append(found.summary)
@@ -277,6 +299,7 @@ class Storm:
         if "frozen" in found.summary and found.component is not None:
             touched = self.touched.get(found.component, 0.0)
             assert now - touched < NAMED_S + STALL_S, f"nobody froze it: {found}"
+        return found
 
     def _still(self, name: str) -> bool:
         """Whether the worker of that name is the stopped process."""
@@ -289,9 +312,12 @@ class Storm:
 
     def carried(self) -> bool:
         """Somebody carries the run: whoever operates it resumes what has ended."""
-        if self.running.process.poll() is None:
+        code = self.running.process.poll()
+        if code is None:
             return True
         home = self.cli.home
+        killed = code == -signal.SIGKILL and self.at == "kill the main process"
+        assert killed or self.at == "fill the disk", (self.at, code, self.running.log[-2000:])
         with suppress(RookeryError):
             self.running = self.cli.start("resume", self.run, "--json", run=self.run)
             return home.state(self.run) is not None
@@ -344,6 +370,7 @@ class Storm:
                 before = self.settled()
             name = names[number] if number < len(names) else self.rng.choice(names)
             print(f"{number + 1}: {name}", flush=True)
+            self.at = name
             self.faults[name]()
             self.done[name] += 1
             self.trains()
