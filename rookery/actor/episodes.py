@@ -66,10 +66,10 @@ class GameBook:
         self.lengths += moved
         slots = np.flatnonzero(over)
         if len(slots):
-            self._close(slots, sat[slots].tolist())
-            self.clear(slots)
+            self.close(slots, sat[slots].tolist())
 
-    def _close(self, slots: np.ndarray, sat: list[list[int]]) -> None:
+    def close(self, slots: np.ndarray, sat: list[list[int]]) -> None:
+        """What these slots' games came to, who sat where in them; what follows is counted anew."""
         totals, lengths = self.totals[slots].tolist(), self.lengths[slots].tolist()
         missed, resigned = self.missed[slots].tolist(), self.resigned[slots].tolist()
         for i, numbers in enumerate(sat):
@@ -86,6 +86,7 @@ class GameBook:
                     totals[i] = [-1.0 if gave_up else 1.0 for gave_up in resigned[i]]
                 by_fallback = tuple(missed[i]) if any(missed[i]) else ()
                 self._games.append(Game(names, tuple(totals[i]), lengths[i], by_fallback))
+        self.clear(slots)
 
     def clear(self, slots: np.ndarray | slice) -> None:
         self.totals[slots], self.lengths[slots] = 0.0, 0

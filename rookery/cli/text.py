@@ -243,7 +243,8 @@ def print_evaluation(result: dict[str, Any], run: str, player: str, as_json: boo
                 print(f"    {found['cut']} episodes did not end: cut at {result['cut_at']:,} steps")
             for seat, each in found.get("seats", {}).items():
                 say(f"    {seat:14} return {each['mean']:.2f} ± {each['std']:.2f}")
-    if any(result[name].get("cut") for name in ("greedy", "sampled") if name in result):
+    ways = [result[name] for name in ("greedy", "sampled") if name in result]
+    if any(way.get("cut") and "seats" not in way for way in ways):
         print("  its environment has no time limit: --env.max_episode_steps=N of train sets one")
     return OK
 

@@ -17,7 +17,7 @@ from rookery.control.evaluations import check_evaluated
 from rookery.control.home import Home
 from rookery.envs import SOLO_SEAT, BatchedEnvironment
 from rookery.envs.registry import make
-from rookery.evaluation.match import play_games
+from rookery.evaluation.match import MOST_STEPS, play_games
 from rookery.players import Player
 from rookery.players.factory import PlayerFactory, close_members
 from rookery.players.member import Member, PolicyWeights
@@ -26,7 +26,6 @@ from rookery.players.seat_map import Seating
 from rookery.spaces import SeatSpec
 
 MAX_SLOTS = 128
-MOST_STEPS = 10_000  # of an episode, where the environment itself has no limit
 
 
 @dataclass(frozen=True)
@@ -121,7 +120,7 @@ def evaluate_run(
         "env_steps": newest.env_steps if newest else 0,
         "episodes": episodes,
         "seed": seed,
-        "cut_at": MOST_STEPS if solo and files.spec.max_episode_steps is None else None,
+        "cut_at": MOST_STEPS if files.spec.max_episode_steps is None else None,
     }
     ways = {"greedy": 0, "sampled": 1} if newest else {"sampled": 0 if solo else 1}
     for kind, index in ways.items():  # the index is a part of the seeds
@@ -150,10 +149,12 @@ def _play_seats(
     played = play_games(env, FixedLineup(sitting), episodes, seed, rng)
     totals = np.array([each.game.totals for each in played])
     lengths = np.array([each.game.length for each in played])
+    cut = sum(each.cut for each in played)
     by_seat = {
-        seat: Episodes(totals[:, i], lengths).summary() for i, seat in enumerate(env.spec.seats)
+        seat: Episodes(totals[:, i], lengths, cut).summary()
+        for i, seat in enumerate(env.spec.seats)
     }
-    return {**Episodes(totals.mean(-1), lengths).summary(), "seats": by_seat}
+    return {**Episodes(totals.mean(-1), lengths, cut).summary(), "seats": by_seat}
 
 
 def _sitting(

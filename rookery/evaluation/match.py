@@ -38,6 +38,7 @@ from rookery.spaces import EnvironmentSpec, SeatSpec
 
 MAX_SLOTS = 128
 DEFERRED_SLOTS = 4  # with a player that thinks: more would only wait for it
+MOST_STEPS = 10_000  # of an episode or a game, where the environment itself has no limit
 
 
 # --- the two sides -------------------------------------------------------------------------------
@@ -97,20 +98,31 @@ class PlayedGame(NamedTuple):
     sights: int = 0  # a digest of what was seen before each of them
     slot: int = 0
     first: bool = False  # of its slot: it began at the environment's seed
+    cut: bool = False  # it did not end by itself within MOST_STEPS
 
 
 def play_games(
     env: BatchedEnvironment, lineup: FixedLineup, games: int, seed: int, rng: np.random.Generator
 ) -> list[PlayedGame]:
-    """Exactly `games`, a fixed number in each slot; what a slot plays beyond its own is dropped."""
+    """Exactly `games`, a fixed number in each slot; what a slot plays beyond its own is dropped.
+
+    A game that need not end is cut at MOST_STEPS; what its slot still has to play then comes after
+    its end, or after a reset of all of them once nobody else plays.
+    """
+    most = MOST_STEPS if env.spec.max_episode_steps is None else np.inf
     table = Table(env, lineup, rng, seed, name=str(seed))
     quota = np.full(env.slots, games // env.slots)
     quota[: games % env.slots] += 1
     moves, sights = [bytearray() for _ in range(env.slots)], [0] * env.slots
-    first = np.ones(env.slots, np.bool_)
+    first, cut = np.ones(env.slots, np.bool_), np.zeros(env.slots, np.bool_)
     found: list[PlayedGame] = []
     table.begin()
     while quota.any():
+        if not quota[~cut].any():
+            seed += 1
+            table.restart(seed)
+            moves, sights = [bytearray() for _ in range(env.slots)], [0] * env.slots
+            first[:] = cut[:] = False
         begun = table.book.lengths > 0  # only such games are in the book when they are over
         views = list(table.views.values())
         moved = table.step({})
@@ -119,14 +131,18 @@ def play_games(
                 moves[slot] += seat.to_bytes(2, "big") + actions[slot].tobytes()
                 for leaf in views[seat].observation.values():
                     sights[slot] = zlib.crc32(leaf[slot].tobytes(), sights[slot])
+        late = quota.astype(bool) & ~cut & (table.book.lengths >= most)
+        table.book.close(np.flatnonzero(late), table.sitting[late].tolist())
+        ended = [*np.flatnonzero(moved.reset & begun).tolist(), *np.flatnonzero(late).tolist()]
         over, _ = table.book.take()
-        for slot, game in zip(np.flatnonzero(moved.reset & begun).tolist(), over, strict=True):
-            if quota[slot]:
+        for slot, game in zip(ended, over, strict=True):
+            if quota[slot] and not cut[slot]:
                 quota[slot] -= 1
                 seen = (bytes(moves[slot]), sights[slot])
-                found.append(PlayedGame(game, *seen, slot, bool(first[slot])))
+                kept = PlayedGame(game, *seen, slot, bool(first[slot]), bool(late[slot]))
+                found.append(kept)
             moves[slot].clear()
-            sights[slot], first[slot] = 0, False
+            sights[slot], first[slot], cut[slot] = 0, False, late[slot]
     table.close()
     return found
 
@@ -247,6 +263,7 @@ def play_match(
         "b": sides[1].name,
         "seed": seed,
         **_summary(ways, next(iter(spec.seats))),
+        "cut_at": MOST_STEPS if spec.max_episode_steps is None else None,
         "seconds": round(time.monotonic() - began, 3),
     }
     together = [played for way in ways for played in way]
@@ -299,6 +316,7 @@ def _summary(ways: Sequence[Sequence[PlayedGame]], first_seat: str) -> dict[str,
         "b_first": tallies[1].row(),
         "repeats": all(t.distinct <= 1 for t in tallies) and len(together) > len(tallies),
         "mean_length": float(np.mean([each.game.length for each in together])),
+        "cut": sum(each.cut for each in together),
         "missed": missed,
     }
 
@@ -344,6 +362,11 @@ def match_text(result: Mapping[str, Any]) -> str:
         )
     missed = result["missed"]
     lines += ["", f"mean length {result['mean_length']:.1f} steps; wins are of {result['a']}"]
+    if result["cut"]:
+        lines.append(
+            f"{result['cut']} games did not end: cut at {result['cut_at']:,} steps, they count as "
+            "they stood"
+        )
     if any(missed.values()):
         lines.append(f"missed deadlines: {missed['a']} of the first, {missed['b']} of the second")
     if result["repeats"]:

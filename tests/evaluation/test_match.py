@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import psutil
 import pytest
+from gymnasium import spaces
+from pettingzoo import ParallelEnv
 
 import rookery
 from rookery.control.home import Home
 from rookery.envs.registry import describe, make
 from rookery.errors import InputError, RookeryError, UnknownName
+from rookery.evaluation import match as module
 from rookery.evaluation.ladder import games_of, ladder_text
 from rookery.evaluation.match import (
     PlayedGame,
@@ -25,6 +28,7 @@ from rookery.evaluation.match import (
     deals,
     make_side,
     match_lineup,
+    match_text,
     play_games,
     play_match,
     tally,
@@ -116,6 +120,70 @@ def test_short_games_are_not_favoured(place: Home) -> None:
     a, b = (make_side(place, label, RANDOM, env.spec, False) for label in "ab")
     played = play_games(env, match_lineup(env.spec, a, b), 6, 0, np.random.default_rng(0))
     assert Counter(each.game.length for each in played) == {2: 3, 10: 3}
+
+
+class Endless(ParallelEnv):  # type: ignore[misc]
+    """Over when both choose 1, and not before; each step pays one to `left`."""
+
+    metadata = {"name": "endless_v0"}  # noqa: RUF012 (PettingZoo's)
+    render_mode = None
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.possible_agents = ["left", "right"]
+        self.observation_spaces = {a: spaces.Box(0, 1, (1,)) for a in self.possible_agents}
+        self.action_spaces = {a: spaces.Discrete(2) for a in self.possible_agents}
+
+    def observation_space(self, agent: str) -> Any:
+        return self.observation_spaces[agent]
+
+    def action_space(self, agent: str) -> Any:
+        return self.action_spaces[agent]
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.agents = list(self.possible_agents)
+        return {a: np.zeros(1, np.float32) for a in self.agents}, {a: {} for a in self.agents}
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        told = self.agents
+        over = dict.fromkeys(told, all(actions.values()))
+        if all(actions.values()):
+            self.agents = []
+        seen = {agent: np.zeros(1, np.float32) for agent in told}
+        pay = {agent: float(agent == "left") for agent in told}
+        return seen, pay, over, dict.fromkeys(told, False), {agent: {} for agent in told}
+
+
+ENDLESS = "tests.evaluation.test_match:Endless"
+
+
+@pytest.mark.timeout(60)
+def test_a_game_that_never_ends_is_cut_and_told(
+    place: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_STEPS", 20)
+    monkeypatch.setattr(module, "MAX_SLOTS", 2)
+    result = play_match(place, ENDLESS, FIRST, FIRST, 7)
+    assert (result["games"], result["cut"], result["cut_at"]) == (7, 7, 20)
+    assert (result["a_first"]["wins"], result["b_first"]["losses"]) == (4, 3)  # as they stood
+    assert result["mean_length"] == 20
+    assert "7 games did not end: cut at 20 steps" in match_text(result)
+
+
+@pytest.mark.timeout(60)
+def test_games_that_end_are_whole_beside_those_that_are_cut(
+    place: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_STEPS", 4)  # of random games three of ten go on longer
+    spec = describe(ENDLESS)
+    sides = [make_side(place, label, RANDOM, spec, False) for label in "ab"]
+    env = make(ENDLESS, 3)
+    played = play_games(env, match_lineup(spec, *sides), 50, 0, np.random.default_rng(0))
+    env.close()
+    assert Counter(each.slot for each in played) == {0: 17, 1: 17, 2: 16}
+    lengths = [each.game.length for each in played]
+    assert lengths == [each.game.totals[0] for each in played] and max(lengths) == 4
+    assert all(each.game.length == 4 for each in played if each.cut)
+    assert 0 < sum(each.cut for each in played) < 35
 
 
 # --- what a result rests on ----------------------------------------------------------------------
