@@ -5,6 +5,7 @@ of its own look (`rookery prepare`), so that the code of environments and player
 
     {"config": {...}}                                on standard input: a run to be
     {"config": {...}, "spec": {...}, "seats": {}}    other players for the seats of one that is
+    {"config": {...}, "spec": {...}, "actors": 4}    more actors for one that is
     {"environment": {"id": ..., "kwargs": {}}}       only what one looks like, whoever plays
     {"spec": {...}} or {"error": "one line"}         on standard output
 """
@@ -12,8 +13,8 @@ of its own look (`rookery prepare`), so that the code of environments and player
 from __future__ import annotations
 
 import json
-import os
 import resource
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Mapping
@@ -33,7 +34,14 @@ from rookery.errors import Forbidden, InputError, RookeryError
 from rookery.output import keep_stdout
 from rookery.players.seat_map import SeatFunction, Seating, reseated
 from rookery.spaces import EnvironmentSpec, spec_from_json, spec_to_json
-from rookery.worker.policies import batch_bytes, check_crew
+from rookery.worker.policies import (
+    check_crew,
+    fragment_bytes,
+    fragments_with,
+    least_experience,
+    memory_bytes,
+    most_fragments,
+)
 from rookery.worker.xla import prepare_xla
 
 MAX_ORDER_BYTES = 8 << 20
@@ -58,20 +66,51 @@ def check_config(
     if config.learner.count > 1:
         check_crew(config, seating)
     if home.cluster is None:
-        _check_memory(config, batch_bytes(config, seating))
+        _check_memory(config, seating)
+        _check_room(home, config, seating)
     check_players(config, seating, home.find_files)
     return spec
 
 
-def _check_memory(config: RunConfig, needed: int) -> None:
-    """A batch is held as it came and as it is trained, so half of what there is must hold one."""
-    has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if 2 * needed > has:
-        actors, fragments = config.actors, config.learner.fragments_per_batch
+def _check_memory(config: RunConfig, seating: Seating) -> None:
+    actors, learner = config.actors, config.learner
+    fragments = fragments_with(config, actors.max_count) if actors.auto else 0
+    fragments = max(fragments, learner.fragments_per_batch)
+    if fragments > most_fragments(config, seating):
+        needed, has = fragments * fragment_bytes(config, seating), memory_bytes()
+        also = " or actors.max_count" if fragments > learner.fragments_per_batch else ""
         raise InputError(
             f"{actors.envs_per_actor} environments x {actors.rollout_steps} steps x {fragments} "
             f"fragments are {needed / 1e9:,.1f} GB a batch, and this machine has {has / 1e9:,.1f} "
-            "GB: lower actors.envs_per_actor or actors.rollout_steps"
+            f"GB: lower actors.envs_per_actor or actors.rollout_steps{also}"
+        )
+
+
+def _check_room(home: Home, config: RunConfig, seating: Seating) -> None:
+    """What the bus has to hold fits where it is: a file, or memory."""
+    needed = least_experience(config, seating)
+    if config.bus.kind == "sqlite":
+        there = next(p for p in (home.path, *home.path.absolute().parents) if p.exists())
+        has, where = shutil.disk_usage(there).free, "its disk has"
+    else:
+        has, where = memory_bytes(), "this machine has"
+    if needed > has:
+        raise InputError(
+            f"the bus has to hold {needed / 1e9:,.1f} GB of experience, and {where} "
+            f"{has / 1e9:,.1f} GB: lower actors.envs_per_actor, actors.rollout_steps, "
+            "actors.max_count or learner.max_policy_lag_versions"
+        )
+
+
+def check_actors(home: Home, config: RunConfig, spec: EnvironmentSpec, actors: int) -> None:
+    """Raise where batches that follow the number of actors would not fit in memory."""
+    if home.cluster is not None:
+        return
+    most = most_fragments(config, Seating.of(config, spec))
+    if fragments_with(config, actors) > most:
+        raise InputError(
+            f"a batch has a fragment of each actor, and this machine's memory holds a batch of "
+            f"{most:,} at most: {actors:,} actors are too many, ask for {most:,}"
         )
 
 
@@ -100,9 +139,12 @@ def check_order(
         named = order["environment"]
         return spec_to_json(describe(named["id"], named["kwargs"]))
     config = validate(order["config"])
-    if "seats" not in order:
+    if "actors" in order:
+        check_actors(home, config, spec_from_json(order["spec"]), order["actors"])
+    elif "seats" in order:
+        check_seats(home, config, spec_from_json(order["spec"]), order["seats"])
+    else:
         return spec_to_json(check_config(home, config, seat_function))
-    check_seats(home, config, spec_from_json(order["spec"]), order["seats"])
     spec: dict[str, Any] = order["spec"]
     return spec
 

@@ -36,6 +36,7 @@ from rookery.messages import (
     CreateRun,
     DeleteRun,
     Origin,
+    ScaleActors,
     SetSeatMap,
     StartRun,
 )
@@ -158,12 +159,17 @@ class Service:
         return state
 
     async def _checked(self, state: RunState, command: Command) -> Command:
-        """As judged; a match's runs are there, and a new seat map's players are made once."""
+        """As judged; a match's runs are there, a new seat map's players are made once, and larger
+        batches fit."""
         command = self._judge.judged(state, command)
         for where, run in runs_named(command):
             self._check_run(where, run)
         if isinstance(command, SetSeatMap) and why_not(state, command) is None:
             await self._check({**state.config, "seats": command.seats})
+        if isinstance(command, ScaleActors) and why_not(state, command) is None:
+            learner = state.config.get("config", {}).get("learner", {})
+            if learner.get("follows_actors") and command.count > state.actors_wanted:
+                await self._check({**state.config, "actors": command.count})
         return command
 
     # --- sending ---------------------------------------------------------------------------------

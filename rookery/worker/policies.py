@@ -5,6 +5,7 @@ Actor and learner both need these, and neither knows the other.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -92,8 +93,8 @@ def delivery_bytes(config: RunConfig, seating: Seating) -> int:
     return total
 
 
-def batch_bytes(config: RunConfig, seating: Seating) -> int:
-    """How much memory the steps of one update take, reckoned without taking any."""
+def fragment_bytes(config: RunConfig, seating: Seating) -> int:
+    """How much memory the steps of one actor's rollout take, reckoned without taking any."""
     nets, total = networks(config, seating), 0
     for policy, layout in layouts(config, seating).items():
         one, two = (
@@ -101,17 +102,39 @@ def batch_bytes(config: RunConfig, seating: Seating) -> int:
             for rows in (1, 2)
         )
         total += layout.lanes * layout.rows * (two - one)
-    return total * config.learner.fragments_per_batch
+    return total
+
+
+def memory_bytes() -> int:
+    """Of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def most_fragments(config: RunConfig, seating: Seating) -> int:
+    """Of a batch: it is held as it came and as it is trained, so half of the memory must hold
+    one."""
+    return memory_bytes() // (2 * fragment_bytes(config, seating))
+
+
+def fragments_with(config: RunConfig, actors: int) -> int:
+    """Of a batch, when the run is scaled to that many actors."""
+    all_ages = all(
+        algorithm_of(policy.algorithm).corrects_staleness for policy in config.all_policies.values()
+    )
+    learner = config.learner
+    return actors if learner.follows_actors and not all_ages else learner.fragments_per_batch
 
 
 def least_experience(config: RunConfig, seating: Seating) -> int:
     """What a bus has to hold, in bytes, so that nobody waits for room that nobody can make.
 
     Credits allow K + 1 batches, and one more is trained and not let go of yet. A batch may grow
-    with the number of actors; and a learner that came back reads as much again that was abandoned.
+    with the number of actors, as far as memory holds one; and a learner that came back reads as
+    much again that was abandoned.
     """
     learner = config.learner
-    batch = max(2 * learner.fragments_per_batch, config.actors.max_count)
+    scaled = 0 if config.launcher == "inline" else config.actors.max_count
+    batch = max(2 * learner.fragments_per_batch, min(scaled, most_fragments(config, seating)))
     return batch * (learner.max_policy_lag_versions + 2) * delivery_bytes(config, seating)
 
 
