@@ -11,18 +11,21 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from rookery.control.tokens import Token
 from rookery.errors import InputError, RookeryError
 from rookery.server.child_process import Child, ChildLost
+from rookery.server.security.shares import ASKER, Shares
 from rookery.worker import LIFELINE
 
 AT_A_TIME = 2
 MOST_WAITING = 16
 DEADLINE_S = 120.0
 MAX_ANSWER_BYTES = 8 << 20
+HERE = Token("", "admin", "")  # who asks in this process itself
 
 
 class Busy(RookeryError):
-    """Not now: too much is asked for at once, or the server is starting; try again later."""
+    """Not now: the server is starting; try again later."""
 
 
 class Sandbox:
@@ -38,18 +41,14 @@ class Sandbox:
         self._environment = {**environment, LIFELINE: "stdin"}
         self._deadline_s = deadline_s
         self._free = asyncio.Semaphore(at_a_time)
-        self._waiting = 0
+        self._places = Shares(MOST_WAITING, "configs that wait to be looked at", "try again later")
 
     async def check(self, order: Mapping[str, Any]) -> dict[str, Any]:
-        """The spec of the environment; an InputError if there is something wrong with the order."""
-        if self._waiting >= MOST_WAITING:
-            raise Busy(f"{self._waiting} configs are waiting to be looked at: try again later")
-        self._waiting += 1
-        try:
+        """The spec of the environment; an InputError if there is something wrong with the order,
+        and NoPlace where too many wait, or too many of whose request this is."""
+        with self._places.place(ASKER.get() or HERE):
             async with self._free:
                 answer = await self._ask(json.dumps(order).encode())
-        finally:
-            self._waiting -= 1
         if "error" in answer:
             raise InputError(str(answer["error"]))
         spec: dict[str, Any] = answer["spec"]

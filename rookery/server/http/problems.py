@@ -28,6 +28,7 @@ from rookery.foreign import clean_json
 from rookery.server.http.files import Unsatisfiable
 from rookery.server.http.openapi import document
 from rookery.server.sandbox import Busy
+from rookery.server.security.shares import NoPlace
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = "2"
@@ -64,6 +65,8 @@ async def _rookery(request: Request, error: Exception) -> Response:
             return problem(403, detail)
         case UnknownName(kind="run" | "group" | "sweep" | "artifact" | "token"):
             return problem(404, detail)
+        case NoPlace():
+            return problem(429, detail, {"Retry-After": RETRY_AFTER_S})
         case BusError() | Busy():
             return problem(503, detail, {"Retry-After": RETRY_AFTER_S})
         case InputError():

@@ -47,6 +47,7 @@ from rookery.server.mcp.untrusted import (
     structured,
     untrusted_fields,
 )
+from rookery.server.security.shares import ASKER
 
 if TYPE_CHECKING:
     from rookery.server.control_plane import ControlPlane
@@ -122,6 +123,7 @@ class RookeryServer(MCPServer[Any]):
         async def asked(run: str, message: str) -> str | None:
             return await ask(context, self._questions, who.id, run, message)
 
+        ASKER.set(who)  # a session's calls are not carried out in the task of their request
         return Call(self._plane, who, context.report_progress, asked)
 
     def _count(self, who: Token, limits: RateLimits) -> None:

@@ -46,7 +46,7 @@ from rookery.server.security.refusals import (
     too_crowded,
     too_often,
 )
-from rookery.server.security.shares import NoPlace
+from rookery.server.security.shares import ASKER, NoPlace
 from rookery.server.security.tickets import Tickets, is_artifact
 
 if TYPE_CHECKING:
@@ -154,6 +154,7 @@ class Guard:
         else:
             token = self._connecting(scope, seen)
         scope.setdefault("state", {})["token"] = token
+        ASKER.set(token)
         if token is not None:
             self._count(token, scope)
 

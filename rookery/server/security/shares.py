@@ -3,8 +3,8 @@
     streams = Shares(512, "streams")
     with streams.place(token): ...          # raises NoPlace, in words
 
-One token has at most half of the places, and an eighth is left for tokens of scope `admin`: whoever
-was given a token to look cannot shut out the others, and never the owner.
+A token below scope `admin` has at most half of the places, and an eighth is left for tokens of
+that scope: whoever was given a token to look cannot shut out the others, and never the owner.
 """
 
 from __future__ import annotations
@@ -12,19 +12,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 from rookery.control.tokens import Token
+from rookery.errors import RookeryError
+
+ASKER: ContextVar[Token | None] = ContextVar("asker", default=None)
+"""Whose request a task carries out; None: this process's own."""
 
 
-class NoPlace(Exception):
+class NoPlace(RookeryError):
     """Why somebody gets no place, in one line."""
 
 
 class Shares:
     """Places of one kind; for one thread."""
 
-    def __init__(self, most: int, what: str) -> None:
-        self._most, self._what = most, what
+    def __init__(self, most: int, what: str, do: str = "close some") -> None:
+        """`do`: what who has too many may do."""
+        self._most, self._what, self._do = most, what, do
         self._share = (most + 1) // 2
         self._for_others = most - max(most // 8, min(most - 1, 1))
         self._taken: Counter[str] = Counter()  # by token
@@ -37,7 +43,7 @@ class Shares:
     def take(self, token: Token) -> None:
         own, is_owners = self._taken[token.id], token.scope == "admin"
         if not is_owners and own >= self._share:
-            raise NoPlace(f"this token has {own} of {self._most} {self._what}: close some")
+            raise NoPlace(f"this token has {own} of {self._most} {self._what}: {self._do}")
         is_full = self._by_others >= self._for_others and not is_owners
         if is_full or len(self) >= self._most:
             raise NoPlace(f"all {self._most} {self._what} are taken: try again later")

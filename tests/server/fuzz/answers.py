@@ -6,7 +6,6 @@ import asyncio
 from typing import NamedTuple
 
 MOST_BYTES = 64 << 20
-BUSY = b"configs are waiting to be looked at: try again later"
 
 
 class Answer(NamedTuple):
@@ -19,12 +18,9 @@ class Answer(NamedTuple):
     def is_bad(self) -> str:
         """Why it must not be; empty: it may.
 
-        Of the statuses from 500 on one is allowed: 503 with `Retry-After` where sixteen configs
-        wait to be looked at, a bound that docs/security.md states. Nothing may be an error that
-        the server did not expect, however it is said.
+        Nothing may be an error that the server did not expect, however it is said.
         """
-        is_busy = self.status == 503 and b"retry-after" in self.headers and BUSY in self.body
-        if self.status >= 500 and not is_busy:
+        if self.status >= 500:
             return f"status {self.status}"
         for words in (b"an error inside the server", b"Traceback", b"Internal server error"):
             if words in self.body:

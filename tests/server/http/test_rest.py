@@ -25,7 +25,7 @@ from rookery.config.reading import build
 from rookery.control.actions import ACTIONS
 from rookery.control.home import Home
 from rookery.control.settings import Allow, Settings
-from rookery.control.tokens import Scope, TokenStore
+from rookery.control.tokens import Scope, Token, TokenStore
 from rookery.errors import BusError
 from rookery.messages import (
     PauseRun,
@@ -873,13 +873,19 @@ def test_looking_ends_with_the_server_however_that_ends(home: Path, own_module: 
     wait_for(lambda: is_gone(looking))
 
 
-def test_too_many_configs_at_once_may_come_again_later(
-    shared: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("rookery.server.sandbox.MOST_WAITING", 0)
-    answer = shared.ask("POST", "runs", CARTPOLE)
-    assert "try again later" in detail(answer, 503)
-    assert answer.headers["retry-after"]
+def test_who_may_operate_leaves_places_for_configs_to_the_owner(shared: Stage) -> None:
+    places = shared.plane._describer._sandbox._places
+    with contextlib.ExitStack() as others:
+        operator = next(t for t in shared.tokens.list() if t.scope == "operate")
+        for _ in range(8):
+            others.enter_context(places.place(Token(operator.id, "operate", "")))
+        answer = shared.ask("POST", "runs?dry_run=true", CARTPOLE, scope="operate")
+        assert "8 of 16 configs that wait to be looked at" in detail(answer, 429)
+        assert answer.headers["retry-after"]
+        for _ in range(6):
+            others.enter_context(places.place(Token("another", "operate", "")))
+        assert shared.ask("POST", "runs?dry_run=true", CARTPOLE, scope="admin").status_code == 200
+    assert len(places) == 0
 
 
 def test_an_environment_that_breaks_is_one_line(home: Path, own_module: Path) -> None:
