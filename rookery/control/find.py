@@ -1,5 +1,5 @@
-"""Runs by what people type: an id, a unique prefix of one, `last`, or a name that only one has;
-the same at every door."""
+"""Runs by what people type: an id, a unique prefix of one, `last`, or a name that only one has,
+which goes before prefixes; the same at every door."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def find_run(name: str, runs: Mapping[str, str], where: str = "here") -> str:
         if not runs:
             raise UnknownName("run", name, (), f"there is none {where} yet: run `rookery train`")
         return next(reversed(list(runs)))
-    matches = [run for run, called in runs.items() if run.startswith(name) or called == name]
+    matches = [run for run, called in runs.items() if called == name] or [
+        run for run in runs if run.startswith(name)
+    ]
     if len(matches) > 1:
         raise AmbiguousRun(name, matches)
     if not matches:
