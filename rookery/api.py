@@ -198,9 +198,12 @@ def match(
     Each is a run ("last", an id, "RUN@340") or any other player ("script:random"). Runs play their
     likeliest actions, or by chance if `sampled`.
     """
+    from rookery.evaluation.kept_games import keeper
     from rookery.evaluation.match import play_match
 
-    return play_match(_place(home), environment, a, b, games, seed, sampled, env or {})
+    place, options = _place(home), env or {}
+    tape = keeper(place, environment, options)
+    return play_match(place, environment, a, b, games, seed, sampled, options, tape)
 
 
 class Run:

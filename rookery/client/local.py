@@ -137,11 +137,13 @@ class LocalClient(BaseClient["LocalRun"]):
     def _match(
         self, environment: str, options: dict[str, Any], a: str, b: str, how: How
     ) -> dict[str, Any]:
+        from rookery.evaluation.kept_games import keeper
         from rookery.evaluation.match import play_match
         from rookery.worker.xla import prepare_xla
 
         prepare_xla(1)
-        return play_match(self.home, environment, a, b, *how, options)
+        tape = keeper(self.home, environment, options)
+        return play_match(self.home, environment, a, b, *how, options, tape)
 
     # --- the rest --------------------------------------------------------------------------------
 

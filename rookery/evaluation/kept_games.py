@@ -13,16 +13,20 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from rookery.control.home import Home
 from rookery.control.models import KeptGame, KeptMatch, KeptMatches
+from rookery.envs import Options
 from rookery.errors import UnknownName
 from rookery.evaluation.match import PlayedGame, Ways, begins
+from rookery.league.names import policy_of
+from rookery.messages import new_id
 from rookery.players.actions import blank_actions
 from rookery.spaces import EnvironmentSpec
 
@@ -61,6 +65,20 @@ _decode = msgspec.json.Decoder(TapedMatch).decode
 
 
 # --- keeping -------------------------------------------------------------------------------------
+
+
+def keeper(home: Home, environment: str, options: Options) -> Callable[[Ways], None]:
+    """Keeps a match's games for each of its runs that plays in just such an environment."""
+
+    def tape(ways: Ways) -> None:
+        runs = dict.fromkeys(policy_of(name) for name in ways.names.values())
+        match = taped(new_id(), ways)
+        for run in (run for run in runs if run is not None):
+            world = home.config(home.state(run)).environment
+            if (world.id, world.kwargs) == (environment, dict(options)):
+                keep(home.run_dir(run), match)
+
+    return tape
 
 
 def keep(directory: Path, match: TapedMatch) -> None:

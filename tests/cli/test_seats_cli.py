@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rookery.control.run_log import RunLog
+from rookery.evaluation.kept_games import kept_matches
 from rookery.messages import CommandRejected, SetSeatMap
 
 if TYPE_CHECKING:
@@ -53,6 +54,9 @@ def test_a_match_is_one_json_object_and_stands_on_the_ladder(shared_cli: Cli, ru
     assert 1 <= result["distinct"] <= 21 and result["missed"] == {"a": 0, "b": 0}
     low, high = result["interval"]
     assert 0 <= low <= result["points"] <= high <= 1
+
+    (kept,) = kept_matches(shared_cli.home.run_dir(run)).matches
+    assert (kept.a, kept.b) == (result["a"], result["b"]) and kept.games
 
     found = shared_cli("ladder", run, "--payoff", "--json").json
     after = {row["player"]: row for row in found["players"]}
