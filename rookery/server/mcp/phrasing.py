@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from pydantic import BaseModel
+
+from rookery.server.mcp.untrusted import is_untrusted
 
 _TOOLS = {  # what a person types -> the tool that does it
     "runs list": "list_runs",
@@ -12,6 +15,7 @@ _TOOLS = {  # what a person types -> the tool that does it
     "runs delete": "delete_run",
     "sweep list": "list_sweeps",
     "sweep show": "get_sweep",
+    "sweep resume": "whoever owns it carries",
     "envs": "list_environments",
     "algorithms": "list_algorithms",
     "players": "list_players",
@@ -28,11 +32,18 @@ _TOOLS = {  # what a person types -> the tool that does it
     "ladder": "get_ladder",
     "audit": "get_audit",
     "why": "why",
+    "label": "label_run",
+    "scale": "scale_actors",
+    "seats": "set_seat_map",
+    "checkpoint": "save_checkpoint",
+    "fork": "create_run with parent of",
+    "serve": "one that its owner starts",
+    "bus topics": "its owner's list of topics",
 }
 _SCALES = {"actor": "scale_actors", "learner": "scale_learner"}
 _TYPED = re.compile(rf"`?\brookery ({'|'.join(_TOOLS)})\b( [\w.:@/-]*\w)?`?")
 _SCALED = re.compile(r"`?\brookery scale \S+ --(actor|learner)s? (\d+)`?")
-_SAID = ("why", "summary")  # fields of answers in which we tell what to do
+_SAID = ("why", "summary", "detail", "last_error")  # where we tell what to do beside others' text
 
 
 def in_tools(text: str) -> str:
@@ -43,7 +54,20 @@ def in_tools(text: str) -> str:
 
 
 def said_in_tools(answer: BaseModel) -> BaseModel:
-    """An answer whose advice is in the words of the tools."""
-    said = {name: getattr(answer, name, None) for name in _SAID}
-    told = {name: in_tools(text) for name, text in said.items() if isinstance(text, str)}
+    """An answer whose advice is in the words of the tools; what others wrote stays as it is."""
+    told = {
+        name: _told(getattr(answer, name), name in _SAID or not is_untrusted(field))
+        for name, field in type(answer).model_fields.items()
+        if name in answer.__dict__
+    }
     return answer.model_copy(update=told)
+
+
+def _told(value: Any, is_ours: bool) -> Any:
+    if isinstance(value, BaseModel):
+        return said_in_tools(value)
+    if isinstance(value, str):
+        return in_tools(value) if is_ours and "rookery " in value else value
+    if isinstance(value, list):
+        return [_told(each, is_ours) for each in value]
+    return value

@@ -21,6 +21,7 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, Field, create_model
+from pydantic.fields import FieldInfo
 
 from rookery.foreign import clean
 
@@ -36,12 +37,16 @@ def untrusted_fields(model: type[BaseModel]) -> tuple[str, ...]:
 
 def _paths(model: type[BaseModel]) -> Iterator[str]:
     for name, field in model.model_fields.items():
-        extra = field.json_schema_extra
-        if isinstance(extra, dict) and extra.get("untrusted"):
+        if is_untrusted(field):
             yield name
             continue
         for inner, brackets in _models(field.annotation, ""):
             yield from (f"{name}{brackets}.{path}" for path in _paths(inner))
+
+
+def is_untrusted(field: FieldInfo) -> bool:
+    extra = field.json_schema_extra
+    return isinstance(extra, dict) and bool(extra.get("untrusted"))
 
 
 def _models(annotation: Any, brackets: str) -> Iterator[tuple[type[BaseModel], str]]:

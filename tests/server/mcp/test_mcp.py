@@ -6,6 +6,7 @@ owner of the runs would, and the tests write the events that matter to them into
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import getpass
 import json
@@ -19,7 +20,8 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from types import UnionType
+from typing import Any, NamedTuple, Union, get_args, get_origin
 
 import anyio
 import httpx2
@@ -29,6 +31,7 @@ import uvicorn
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import ElicitRequestFormParams, ElicitResult, InputRequiredResult
+from pydantic import BaseModel
 from starlette.applications import Starlette
 from starlette.routing import Route
 
@@ -62,7 +65,7 @@ from rookery.server.mcp import build_mcp
 from rookery.server.mcp import http as mcp_http
 from rookery.server.mcp import waits as mcp_waits
 from rookery.server.mcp.calls import MAX_REASON, RUN_PATTERN
-from rookery.server.mcp.phrasing import _TOOLS, in_tools
+from rookery.server.mcp.phrasing import in_tools, said_in_tools
 from rookery.server.mcp.queries import READING
 from rookery.server.mcp.server import INSTRUCTIONS, UNEXPECTED, RookeryServer
 from rookery.server.mcp.tools import EXAMPLE, TOOLS
@@ -493,10 +496,76 @@ async def test_a_job_that_cannot_be_done_is_refused_at_once(
     assert len(world.commands()) == before
 
 
-def test_every_command_of_the_shell_has_a_tool_that_exists() -> None:
-    assert set(_TOOLS.values()) <= set(TOOLS)
+TYPED = re.compile(r"\brookery (?!foreign|left)[a-z]")
+ADVISERS = ("config", "control", "envs", "evaluation", "league", "players", "tuning")
+
+
+def advice() -> Iterator[str]:
+    """Every text of ours that an answer or an error may have: neither docstrings nor what fields of
+    a schema are for."""
+    for path in (path for each in ADVISERS for path in (ROOT / "rookery" / each).rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        docs = {
+            id(node.body[0].value)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            and isinstance(node.body[0], ast.Expr)
+        }
+        docs |= {
+            id(node.value)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.keyword) and node.arg == "description"
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.JoinedStr):
+                parts = [p.value if isinstance(p, ast.Constant) else "1" for p in node.values]
+                yield "".join(map(str, parts))
+            elif isinstance(node, ast.Constant) and id(node) not in docs:
+                yield str(node.value)
+
+
+def test_every_command_that_we_advise_is_told_as_a_tool() -> None:
+    typed = [text for text in advice() if TYPED.search(text)]
+    assert len(typed) > 15
+    assert [told for text in typed if TYPED.search(told := in_tools(text))] == []
     assert in_tools("run `rookery envs` to list them") == "run list_environments to list them"
     assert in_tools("needs 'size': --env.size=3") == "needs 'size': environment.kwargs.size=3"
+    assert in_tools("with: rookery scale x-1 --learner 1") == "with: scale_learner with count=1"
+
+
+def filled(annotation: Any, text: str) -> Any:
+    """A value of that type with the text wherever one can be."""
+    inner = get_args(annotation)
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        fields = annotation.model_fields.items()
+        values = {name: filled(field.annotation, text) for name, field in fields}
+        return annotation.model_construct(**values)
+    if get_origin(annotation) is list:
+        return [filled(inner[0], text)]
+    if get_origin(annotation) in (Union, UnionType):
+        return filled(inner[0], text)
+    return text if annotation is str else None
+
+
+def texts(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        for name, each in value.items():
+            yield from texts(each, f"{path}.{name}".strip("."))
+    elif isinstance(value, list):
+        for each in value:
+            yield from texts(each, f"{path}[]")
+    elif isinstance(value, str):
+        yield path, value
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.filterwarnings("ignore:Pydantic serializer")
+def test_advice_in_any_answer_is_in_the_words_of_the_tools(tool: str) -> None:
+    gives = TOOLS[tool].gives
+    answer = filled(gives, "a server: rookery serve, or `rookery label x --name y`")
+    told = texts(said_in_tools(answer).model_dump())
+    left = {path.removesuffix("[]") for path, text in told if TYPED.search(text)}
+    assert left <= set(untrusted_fields(gives))  # what others wrote is not changed
 
 
 def test_the_example_of_create_run_is_a_config() -> None:
