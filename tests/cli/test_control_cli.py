@@ -53,6 +53,17 @@ def test_a_submitted_run_waits_for_a_server(shared_cli: Cli, queued: str) -> Non
     assert shared_cli.home.state(shared_cli.home.find("last")).status == "created"
 
 
+def test_a_run_is_labelled_in_part(shared_cli: Cli) -> None:
+    run = shared_cli("submit", *CARTPOLE, "--no-start", "--json").json["run"]
+    given = ("--name", "first try", "--tag", "nightly", "--tag", "small", "--notes", "why not")
+    said = shared_cli("label", run, *given).stdout
+    assert "name: 'first try'; tags: nightly, small; notes: 7 letters" in said
+    shared_cli("label", "first try", "--tag", "")
+    shown = shared_cli("runs", "show", run, "--json").json
+    assert (shown["name"], shown["tags"], shown["notes"]) == ("first try", [], "why not")
+    assert "nothing changes" in shared_cli("label", run).stdout
+
+
 def test_a_run_in_a_queue_says_for_what_it_waits(shared_cli: Cli, queued: str) -> None:
     told = f"{queued} waits for a server: rookery serve, or here: rookery resume {queued}"
     assert told in shared_cli("runs", "list").stdout.splitlines()

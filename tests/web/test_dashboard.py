@@ -109,6 +109,72 @@ def the_log_shows_text_as_text(page: Page) -> None:
     expect(page.locator("main img, main b:has-text('bold')")).to_have_count(0)
 
 
+def test_a_run_that_ended_goes_on_up_to_steps_minutes_or_a_return(
+    page: Page, served: Any, eventually: Any
+) -> None:
+    def ended(is_so: str) -> None:
+        eventually(lambda: served.api("GET", f"/runs/{run}")["status"] == is_so, is_so)
+
+    run = served.api("POST", "/runs", {"config": SHORT})["run"]
+    ended("finished")
+    enter(page, served, f"/runs/{run}")
+    go_on, how_far = (
+        page.get_by_role("button", name="Go on"),
+        page.get_by_label("How far", exact=True),
+    )
+    by = page.get_by_label("Go on up to")
+    expect(by.locator("option")).to_have_text(["steps in all", "minutes in all", "return"])
+    expect(how_far).to_have_value(re.compile(r"^[23]\d{4}$"))  # twice as far
+    how_far.fill("12")
+    expect(go_on).to_be_disabled()
+    by.select_option("minutes in all")
+    expect(how_far).to_have_value("")
+    expect(go_on).to_be_disabled()
+    how_far.fill("500")
+    go_on.click()
+    expect(status(page)).to_have_text("running")
+    page.get_by_role("button", name="Stop").click()
+    expect(status(page)).to_have_text("stopped")
+    expect(by).to_have_value("")
+    expect(by.locator("option").first).to_have_text("its bounds")
+    by.select_option("return")
+    how_far.fill("-3.5")
+    with page.expect_response(re.compile("/resume")) as answer:
+        go_on.click()
+    assert answer.value.request.post_data_json == {"until_return": -3.5, "reason": ""}
+    assert "has a mean return of" in answer.value.json()["detail"]
+    how_far.fill("400.5")
+    go_on.click()
+    expect(status(page)).to_have_text("running")
+    stop = served.api("GET", f"/runs/{run}/config")["stop"]
+    assert (stop["minutes"], stop["until_return"]) == (500, 400.5)
+    page.get_by_role("button", name="Stop").click()
+    expect(status(page)).to_have_text("stopped")
+
+
+def test_a_run_is_named_tagged_and_described_on_its_page(page: Page, served: Any) -> None:
+    body = {"config": SHORT, "start": False, "name": "first", "notes": "one\ntwo"}
+    run = served.api("POST", "/runs", body)["run"]
+    enter(page, served, f"/runs/{run}")
+    shown = page.locator('[data-what="labels"]')
+    expect(shown).to_contain_text("first")
+    expect(shown).to_contain_text("two")
+    shown.get_by_role("button", name="Edit labels").click()
+    form = page.get_by_role("form", name="Labels")
+    expect(form.get_by_label("Notes")).to_have_value("one\ntwo")
+    form.get_by_label("Tags").fill("x" * 300)
+    form.get_by_role("button", name="Save").click()
+    expect(form.get_by_role("alert")).to_contain_text("tags")
+    form.get_by_label("Tags").fill("nightly,  ablation")
+    form.get_by_label("Name").fill(HTML)
+    form.get_by_role("button", name="Save").click()
+    expect(shown).to_contain_text(HTML)
+    expect(shown.locator(".tag")).to_have_text(["nightly", "ablation"])
+    found = served.api("GET", f"/runs/{run}")
+    assert (found["name"], found["tags"]) == (HTML, ["nightly", "ablation"])
+    assert found["notes"] == "one\ntwo"
+
+
 # --- several runs --------------------------------------------------------------------------------
 
 

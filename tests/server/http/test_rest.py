@@ -29,6 +29,7 @@ from rookery.control.tokens import Scope, Token, TokenStore
 from rookery.errors import BusError
 from rookery.messages import (
     PauseRun,
+    RunEnded,
     RunOwned,
     ScaleActors,
 )
@@ -892,6 +893,34 @@ def test_an_environment_that_breaks_is_one_line(home: Path, own_module: Path) ->
     with staged(home, ALLOWED) as stage:
         answer = stage.ask("POST", "runs", ours(speed=3))
         assert "speed" in detail(answer, 422)
+
+
+# --- beyond a bound ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("bound", "reached", "further"),
+    [("steps", 1000, 2000), ("minutes", 2, 2.5), ("until_return", 20.0, 20.5)],
+)
+def test_a_run_that_reached_its_bound_goes_on_up_to_another(
+    stage: Stage, bound: str, reached: float, further: float
+) -> None:
+    stage.create("a-run", stop={"steps": 1000})
+    assert stage.ask("POST", "runs/a-run/start").status_code == 200
+    came_to = {"env_steps": 1000, "updates": 1, "mean_return_100": 20.0, "train_s": 120.0}
+    stage.home.record(
+        RunOwned(run="a-run", pid=1, by="server"),
+        RunEnded(run="a-run", status="limited", reason="1,000 steps", **came_to),
+    )
+    wait_for(lambda: stage.got("runs/a-run")["status"] == "limited")
+    refused = stage.ask("POST", "runs/a-run/resume")
+    assert "resume it with a new bound, like steps=2000" in detail(refused, 422)
+    assert "already" in detail(stage.ask("POST", "runs/a-run/resume", {bound: reached}), 422)
+    answer = stage.ask("POST", "runs/a-run/resume", {bound: further})
+    assert answer.status_code == 200 and "up to" in answer.json()["effect"]
+    stop = stage.got("runs/a-run/config")["stop"]
+    kept = {"steps": further if bound == "steps" else None}  # the bound that it reached is gone
+    assert stop == {"steps": None, "minutes": None, "until_return": None, **kept, bound: further}
 
 
 # --- artifacts -----------------------------------------------------------------------------------

@@ -52,6 +52,7 @@ from rookery.messages import (
     Event,
     JobDone,
     RunEnded,
+    RunOwned,
     ScaleLearner,
     StartRun,
     StopRun,
@@ -396,6 +397,43 @@ async def test_a_dry_run_says_what_would_happen_and_changes_nothing(world: World
     assert made["outcome"] == "would_accept"
     assert len(world.commands()) == before
     assert [row.run for row in world.plane.rows()] == [RUN]
+
+
+@pytest.mark.parametrize(
+    ("bound", "reached", "further"),
+    [("steps", 1000, 2000), ("minutes", 2, 2.5), ("until_return", 20.0, 20.5)],
+)
+async def test_a_run_that_reached_its_bound_is_resumed_up_to_another(
+    world: World, bound: str, reached: float, further: float
+) -> None:
+    came_to = {"env_steps": 1000, "updates": 1, "mean_return_100": 20.0, "train_s": 120.0}
+    async with connected(world, "2026-07-28") as client:
+        data(await client.call_tool("resume_run", {"run": RUN, "steps": 1000}))
+        world.say(
+            RunOwned(run=RUN, pid=1, by="server"),
+            RunEnded(run=RUN, status="limited", reason="1,000 steps", **came_to),
+        )
+        line = error(await client.call_tool("resume_run", {"run": RUN}))
+        assert "resume it with a new bound, like steps=2000" in line
+        line = error(await client.call_tool("resume_run", {"run": RUN, bound: reached}))
+        assert "already" in line
+        done = data(await client.call_tool("resume_run", {"run": RUN, bound: further}))
+        stop = data(await client.call_tool("get_config", {"run": RUN}))["config"]["stop"]
+    assert done["outcome"] == "accepted" and "up to" in done["effect"]
+    kept = {"steps": further if bound == "steps" else None}
+    assert stop == {"steps": None, "minutes": None, "until_return": None, **kept, bound: further}
+
+
+async def test_a_run_is_labelled_in_part(world: World, era: str) -> None:
+    async with connected(world, era) as client:
+        labels = {"name": "baseline", "tags": ["nightly"], "notes": "why"}
+        done = data(await client.call_tool("label_run", {"run": RUN, **labels}))
+        assert done["effect"] == "name: 'baseline'; tags: nightly; notes: 3 letters"
+        data(await client.call_tool("label_run", {"run": "baseline", "tags": []}))
+        found = data(await client.call_tool("get_run", {"run": RUN}))
+        line = error(await client.call_tool("label_run", {"run": RUN, "tags": ["two words"]}))
+    assert (found["name"], found["tags"], found["notes"]) == ("baseline", [], "why")
+    assert "tags" in line
 
 
 async def test_a_run_is_created_and_started(world: World, era: str) -> None:

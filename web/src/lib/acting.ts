@@ -13,9 +13,11 @@ export const plainly: Record<Plain, (run: string, reason: string, dryRun?: boole
   'save-checkpoint': (run, reason, dry) => post('/api/v1/runs/{run}/save-checkpoint', { reason }, at(run, dry)),
 };
 
-/** Go on beyond the bound that a run has reached; steps count from its beginning. */
-export function trainOn(run: string, steps: number, reason: string): Promise<Answer> {
-  return post('/api/v1/runs/{run}/resume', { steps, reason }, at(run));
+export type Bound = 'steps' | 'minutes' | 'until_return';
+
+/** Go on up to a bound, beyond one that the run has reached; steps and minutes count from its beginning. */
+export function trainOn(run: string, bound: Bound, most: number, reason: string): Promise<Answer> {
+  return post('/api/v1/runs/{run}/resume', { [bound]: most, reason }, at(run));
 }
 
 export function scaleActors(run: string, count: number, reason: string, dryRun = false): Promise<Answer> {
@@ -24,6 +26,15 @@ export function scaleActors(run: string, count: number, reason: string, dryRun =
 
 export function setHyperparameters(run: string, values: Record<string, number>, reason: string, dryRun = false): Promise<Answer> {
   return post('/api/v1/runs/{run}/set-hyperparameters', { values, reason }, at(run, dryRun));
+}
+
+export function label(run: string, labels: { name: string; tags: string[]; notes: string }): Promise<Answer> {
+  return post('/api/v1/runs/{run}/label', { ...labels, reason: '' }, at(run));
+}
+
+/** Tags as a person types them. */
+export function wordsOf(text: string): string[] {
+  return text.split(/[\s,]+/).filter(Boolean);
 }
 
 /** What to show of an answer. */
