@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import wraps
+from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -21,9 +23,10 @@ from rookery.checkpoints.policies import load_policy
 from rookery.config.code import refuse_while_imported
 from rookery.config.models import RunConfig
 from rookery.config.parent import parent_named
-from rookery.config.reading import build, merged_layers
+from rookery.config.reading import build, meant_key, merged_layers, nested
 from rookery.control.home import Home
-from rookery.errors import InputError, RookeryError
+from rookery.errors import InputError, RookeryError, nearest_names
+from rookery.errors.words import ARGUMENTS
 from rookery.launchers.standby import Standby
 from rookery.messages import Command
 from rookery.players.policy import PolicyPlayer
@@ -34,6 +37,36 @@ if TYPE_CHECKING:
     from rookery.tuning.sweep import Sweep
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _suggesting(function: Callable[P, T]) -> Callable[P, T]:
+    """Says which argument or key was meant by one that there is not."""
+    own = signature(function).parameters
+
+    @wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        for name in kwargs.keys() - own.keys():
+            raise _unknown_argument(function.__name__, name, kwargs[name], own)
+        return function(*args, **kwargs)
+
+    return called
+
+
+def _unknown_argument(function: str, name: str, value: Any, own: Collection[str]) -> InputError:
+    arguments = {key: argument for argument, key in ARGUMENTS.items()}
+    key = meant_key(name)
+    if key is not None:
+        argument = {**arguments, "environment.id": "environment"}.get(key)
+        near = f"{argument}={value!r}" if argument else f"config={nested(key, value)!r}"
+    else:
+        near = ", ".join(nearest_names(name, own, 1))
+    hint = f"; did you mean {near[:200]}?" if near else f"; see help(rookery.{function})"
+    return InputError(f"rookery.{function} takes no argument {name!r}{hint}")
+
+
+@_suggesting
 def train(
     environment: str,
     *,
@@ -102,6 +135,7 @@ def load(run: str = "last", home: str | Path | None = None) -> Run:
     return Run(place, place.find(run))
 
 
+@_suggesting
 def sweep(
     environment: str,
     *,

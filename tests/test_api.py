@@ -39,6 +39,32 @@ def run(place: Path) -> rookery.Run:
     return rookery.train("CartPole-v1", steps=4000, seed=1, home=place, **SMALL)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "meant"),
+    [
+        ("lr", 1e-3, "config={'algorithm': {'learning_rate': 0.001}}"),
+        ("learning_rate", 1e-3, "config={'algorithm': {'learning_rate': 0.001}}"),
+        ("total_timesteps", 5000, "steps=5000"),
+        ("num_envs", 8, "envs_per_actor=8"),
+        ("rollout_steps", 64, "config={'actors': {'rollout_steps': 64}}"),
+        ("env_id", "Acrobot-v1", "environment='Acrobot-v1'"),
+        ("until_retrun", 400, "until_return"),
+    ],
+)
+@pytest.mark.parametrize("function", ["train", "sweep"])
+def test_an_argument_that_there_is_not_is_one_line_with_what_was_meant(
+    function: str, name: str, value: Any, meant: str
+) -> None:
+    said = f"rookery.{function} takes no argument {name!r}; did you mean {meant}?"
+    with pytest.raises(InputError, match=f"^{re.escape(said)}$"):
+        getattr(rookery, function)("CartPole-v1", **{name: value})
+
+
+def test_an_argument_that_is_like_none_is_refused_too() -> None:
+    with pytest.raises(InputError, match=r"no argument 'zzz'; see help\(rookery.train\)"):
+        rookery.train("CartPole-v1", zzz=1)  # type: ignore[call-arg]
+
+
 def test_the_public_names_are_these() -> None:
     assert rookery.__all__ == [
         *("Policy", "Run", "Sweep", "__version__", "load", "load_sweep", "match", "register"),

@@ -9,18 +9,9 @@ from typing import Any
 from rookery import output
 from rookery.cli.exits import OK
 from rookery.cli.options import client_of
-from rookery.errors.words import bare
+from rookery.errors.words import ARGUMENTS, bare
 
-FLAGS = {  # option -> the key that it sets
-    "--algorithm": "algorithm.kind",
-    "--actors": "actors.count",
-    "--envs-per-actor": "actors.envs_per_actor",
-    "--steps": "stop.steps",
-    "--minutes": "stop.minutes",
-    "--until-return": "stop.until_return",
-    "--seed": "seed",
-    "--launcher": "launcher",
-}
+FLAGS = {f"--{name.replace('_', '-')}": key for name, key in ARGUMENTS.items()}  # option -> key
 
 
 def config_from(arguments: argparse.Namespace) -> Any:

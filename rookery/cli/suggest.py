@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rookery.cli.config import FLAGS
 from rookery.errors import InputError, nearest_names
-from rookery.errors.words import bare, key_of
+from rookery.errors.words import bare
 
 
 def unknown_option(arguments: argparse.Namespace, typed: str, argv: Sequence[str]) -> InputError:
@@ -36,11 +36,9 @@ def _next_word(typed: str, argv: Sequence[str]) -> str:
 
 def _by_meaning(name: str, own: Sequence[str], value: str, sets: bool) -> str:
     """An option or an assignment that does what the name says elsewhere; empty if there is none."""
-    from rookery.config.reading import config_keys
+    from rookery.config.reading import meant_key
 
-    key = key_of(name)
-    if key is None:
-        key = next((k for k, _ in config_keys() if bare(k) == bare(name)), None)
+    key = meant_key(name)
     flag = next((option for option, sets_key in FLAGS.items() if sets_key == key), None)
     if flag in own:
         return str(flag)

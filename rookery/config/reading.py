@@ -25,7 +25,7 @@ from rookery.config.misfits import Place, misfits
 from rookery.config.models import AUTO, MAIN, ActorsConfig, RunConfig
 from rookery.config.tuned import tuned_defaults
 from rookery.errors import ConfigError, UnknownName, nearest_names
-from rookery.errors.words import key_of
+from rookery.errors.words import bare, key_of
 
 Layer = Mapping[str, Any]
 
@@ -286,6 +286,11 @@ def _nearest_keys(where: tuple[int | str, ...]) -> tuple[str, ...]:
     for key in keys:
         leaves.setdefault(key.split(".")[-1], key)
     return tuple(leaves[leaf] for leaf in nearest_names(last, leaves, 2))
+
+
+def meant_key(name: str) -> str | None:
+    """The config key that somebody means who was taught it elsewhere, or left out where it is."""
+    return key_of(name) or next((key for key, _ in config_keys() if bare(key) == bare(name)), None)
 
 
 def config_keys() -> Iterable[tuple[str, Any]]:

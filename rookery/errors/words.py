@@ -7,6 +7,16 @@ Every suggestion asks here first: between `lr` and `learning_rate` letters tell 
 
 from __future__ import annotations
 
+ARGUMENTS = {  # of `rookery.train`, and as options of the command line -> the key that each sets
+    "algorithm": "algorithm.kind",
+    "actors": "actors.count",
+    "envs_per_actor": "actors.envs_per_actor",
+    "steps": "stop.steps",
+    "minutes": "stop.minutes",
+    "until_return": "stop.until_return",
+    "seed": "seed",
+    "launcher": "launcher",
+}
 _KEYS = {  # key -> words of other libraries, papers and shells
     "environment.id": "env env_id gym_id env_name task",
     "algorithm.kind": "algo agent trainer",
