@@ -179,6 +179,7 @@ def _serve(
 
     from rookery.server.app import build_app
     from rookery.server.security.connections import Connections, room_for
+    from rookery.server.security.handshakes import LOOP
     from rookery.server.security.refusals import quieten_server_log
     from rookery.server.security.wire import WebSocketConnection, http_connections
 
@@ -188,7 +189,7 @@ def _serve(
         build_app(plane, tokens, settings),
         http=http_connections(connections),
         ws=WebSocketConnection,
-        loop="uvloop",
+        loop=LOOP,
         backlog=BACKLOG,
         log_config=None,
         access_log=False,  # addresses may hold tickets; /metrics counts requests
