@@ -63,6 +63,7 @@ class Service:
         self._home, self._log, self._judge = home, log, Judge(home, allow)
         self._check, self._carries = check, carries
         self._sent: OrderedDict[str, str] = OrderedDict()  # id -> its effect
+        self._fit: set[str] = set()  # runs whose batches fit with as many actors as they may have
         self._busy: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by id
 
     async def submit(self, command: Command, wait_s: float = ANSWER_S) -> Answer:
@@ -169,8 +170,19 @@ class Service:
         if isinstance(command, ScaleActors) and why_not(state, command) is None:
             learner = state.config.get("config", {}).get("learner", {})
             if learner.get("follows_actors") and command.count > state.actors_wanted:
-                await self._check({**state.config, "actors": command.count})
+                await self._check_fits(state, command.count)
         return command
+
+    async def _check_fits(self, state: RunState, actors: int) -> None:
+        """Asked once a run, where all that it may have fit: to look takes seconds."""
+        if state.id in self._fit:
+            return
+        try:
+            await self._check({**state.config, "actors": state.max_actors})
+        except InputError:
+            await self._check({**state.config, "actors": actors})
+        else:
+            self._fit.add(state.id)
 
     # --- sending ---------------------------------------------------------------------------------
 

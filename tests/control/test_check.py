@@ -103,3 +103,18 @@ def test_a_run_is_not_scaled_past_the_memory(
             with pytest.raises(InputError, match=f"a batch of {most} at most"):
                 run_here(service.submit(command))
     home.close()
+
+
+def test_to_look_is_asked_once_where_all_actors_fit(tmp_path: Path) -> None:
+    home, orders = Home(tmp_path), []
+    home.create(of_memory(0.01), SPEC, "ann", "r")
+
+    async def look(order: Any) -> Any:
+        orders.append(order["actors"])
+        return {}
+
+    service = local_service(home, LocalLog(home, "r"), look)
+    for count in (4, 5, 1, 16):
+        assert run_here(service.dry_run(ScaleActors(run="r", count=count))).outcome
+    assert orders == [16]  # actors.max_count
+    home.close()
