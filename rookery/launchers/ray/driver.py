@@ -7,20 +7,21 @@ owner's machine, and places a host again that ended. It decides nothing about re
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import ray
-from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError
+from ray.exceptions import ActorUnavailableError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from rookery.launchers.ray.ends import Ended, explain
+from rookery.launchers.ray.ends import LOST, Ended, explain
 from rookery.launchers.ray.host import RunHost, Switchboard
 from rookery.launchers.ray.nodes import nodes, wanted
 from rookery.launchers.ray.placed import PlacedHost, PlacedWorker
@@ -121,7 +122,8 @@ class Driver:
             self._hosts[run] = PlacedHost(host, self._place_host(run, host))
         for name, worker in workers.items():
             if name not in orders:
-                worker.ask_to_stop()
+                with apart(name):
+                    worker.ask_to_stop()
         for name, order in orders.items():
             if name in workers:
                 continue
@@ -129,6 +131,10 @@ class Driver:
                 workers[name] = self._place(run, order)
             except (ValueError, OverflowError) as error:  # what Ray takes, it knows best
                 self._refused.setdefault(run, {})[name] = refusal(order, error)
+            except RayError as error:
+                ended = end_by(error, "")
+                refused = Seen(name, code=ended.code, reason=ended.reason, final=ended.final)
+                self._refused.setdefault(run, {})[name] = refused
 
     def _place_host(self, run: str, order: HostOrder) -> Any:
         """On this very node, whose disk has the file. None: its name is not free yet."""
@@ -185,10 +191,12 @@ class Driver:
     def _close(self, run: str) -> None:
         self._refused.pop(run, None)
         for worker in self._workers.pop(run, {}).values():
-            worker.end()
+            with apart(worker.order.name):
+                worker.end()
             worker.forget()
         if (host := self._hosts.pop(run, None)) is not None:
-            host.end()
+            with apart(host_name(run)):
+                host.end()
         if (tunnel := self._tunnels.pop(run, None)) is not None:
             tunnel.close()
 
@@ -217,36 +225,44 @@ class Driver:
 
     def _mind(self) -> None:
         while not self._over.wait(MIND_S):
-            try:
-                with self._lock:
-                    for workers in self._workers.values():
-                        for worker in workers.values():
+            with self._lock:
+                for workers in self._workers.values():
+                    for worker in workers.values():
+                        with apart(worker.order.name):
                             self._mind_worker(worker)
-                    for run, host in self._hosts.items():
+                for run, host in self._hosts.items():
+                    with apart(host_name(run)):
                         if not host.lives():
                             host.handle = self._place_host(run, host.order)
-            except RayError:
-                logger.exception("the cluster does not answer")
 
     def _mind_worker(self, worker: PlacedWorker) -> None:
         if worker.ended is not None:
             return
         if worker.work.done():
-            worker.ended = _end_of(worker)
+            try:
+                worker.ended = worker.last_words(worker.work.result())
+            except RayError as error:
+                worker.ended = end_by(error, worker.host)
+                worker.end()  # it may live on
         elif worker.killed_at is not None and time.monotonic() > worker.killed_at + UNKILLED_S:
-            worker.ended = Ended(-9, "it could not be reached, and was left to itself")
+            worker.ended = Ended(LOST, "it could not be reached, and was left to itself")
         else:
             worker.look()
 
 
-def _end_of(worker: PlacedWorker) -> Ended:
+def end_by(error: RayError, host: str) -> Ended:
+    if isinstance(error, ActorUnavailableError):
+        return Ended(LOST, f"its {f'node {host}'.strip()} could not be reached")
+    return explain(error, host)
+
+
+@contextlib.contextmanager
+def apart(who: str) -> Iterator[None]:
+    """Whatever Ray has to say of one, the others are minded."""
     try:
-        return worker.last_words(worker.work.result())
-    except ActorUnavailableError:
-        worker.end()
-        return Ended(-9, f"its node {worker.host} could not be reached")
-    except (RayActorError, RayTaskError) as error:
-        return explain(error, worker.host)
+        yield
+    except RayError:
+        logger.exception("%s cannot be minded", who)
 
 
 def start_thread(name: str, work: Callable[[], None]) -> None:

@@ -16,11 +16,22 @@ class Ended(NamedTuple):
 
 _MISSING = re.compile(r"No module named '?([\w.]+)'?")
 _CODE = re.compile(r"exit code (\d+)")
+_PLACE = re.compile(r"\bip[=:] ?([\w.:]*\w)|\[Node ([\w.:]+)\]")  # in Ray's own words
+_UNPREPARED = "Failed to set up runtime env"
+_RAISED = re.compile(r"^[\w.]+(?:Error|Exception): ", re.MULTILINE)
+_MOST = 300  # characters of Ray's own
 
 
 def explain(error: Exception, host: str) -> Ended:
+    """`host`: its node's address; empty of one that never began, unless Ray says it."""
     text = " ".join(str(error).split())
-    node = f"node {host}" if host else "its node"  # not known of one that never began
+    if not host and (place := _PLACE.search(text)) is not None:
+        host = place[1] or place[2]
+    node = f"node {host}" if host else "its node"
+    if text.startswith(_UNPREPARED):
+        where = f" on {node}" if host else ""
+        why = f"its runtime_env could not be set up{where}: {_cause(str(error))}"
+        return Ended(1, why, final=True)
     if (missing := _MISSING.search(text)) is not None:
         module = missing[1]
         return Ended(
@@ -31,13 +42,22 @@ def explain(error: Exception, host: str) -> Ended:
         )
     if "memory" in text and ("OOM" in text or "running low" in text):
         return Ended(LOST, f"{node} ran out of memory, and Ray ended it")
-    if "runtime_env" in text or "RuntimeEnv" in text:
-        return Ended(1, f"its runtime_env could not be set up: {text[-300:]}", final=True)
+    if "not schedulable" in text:
+        return Ended(LOST, f"no node could take it: {text[:_MOST]}")
     if "died because its node" in text or "node was terminated" in text:
         return Ended(LOST, f"its {node.removeprefix('its ')} is gone")
     if (code := _CODE.search(text)) is not None and int(code[1]):
         return Ended(int(code[1]), "")
     return Ended(LOST, f"its process on {node} ended: {_sentence(text)}")
+
+
+def _cause(text: str) -> str:
+    """What was raised last, and the last words, in what Ray says of a runtime_env."""
+    raised = [found.start() for found in _RAISED.finditer(text)]
+    said = " ".join(text[raised[-1] if raised else 0 :].split())
+    said = said.removeprefix("Failed to set up runtime environment. ")
+    half = _MOST // 2
+    return said if len(said) <= _MOST else f"{said[:half]} ... {said[-half:]}"
 
 
 def _sentence(text: str) -> str:

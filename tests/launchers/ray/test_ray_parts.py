@@ -38,7 +38,7 @@ from rookery.worker.progress import Mirror, read_progress
         ("No module named 'my_envs'", 1, "node n has no my_envs", False),
         ("The actor died because its node has died. Node Id: 1", LOST, "its node n is gone", False),
         ("ran: task was killed due to the node running low on memory", LOST, "memory", False),
-        ("Failed to set up runtime_env: pip broke", 1, "runtime_env", True),
+        ("The actor is not schedulable: its node died", LOST, "no node could take it", False),
         ("The actor died unexpectedly before finishing this task. x", LOST, "process on", False),
     ],
 )
@@ -46,6 +46,38 @@ def test_an_end_is_told_in_one_line(text: str, code: int, said: str, final: bool
     ended = explain(RuntimeError(text), "n")
     assert (ended.code, ended.final) == (code, final)
     assert said in ended.reason and "\n" not in ended.reason
+
+
+RAISED_THERE = """The actor died because of an error raised in its creation task, \x1b[36mray::
+RayWorker.__init__()\x1b[39m (pid=19508, ip=10.0.0.3, actor_id=d300d1107fcd29, repr=<x object>)
+RuntimeError: The actor with name RayWorker failed to import on the worker.
+ModuleNotFoundError: No module named 'rookery'"""
+NOT_PREPARED = """Failed to set up runtime environment.
+Could not create the actor because its associated runtime env failed to be created.
+[Node 10.0.0.3] Traceback (most recent call last):
+  File "connection.py", line 239, in _new_conn
+ConnectionRefusedError: [Errno 111] Connection refused
+
+During handling of the above exception, another exception occurred:
+ray.utils.SubprocessError: Run cmd[9] failed with the following details.
+No module named 'something that pip said'
+ERROR: No matching distribution found for my-envs"""
+
+
+def test_the_node_of_one_that_never_began_is_the_one_that_ray_names() -> None:
+    ended = explain(RuntimeError(RAISED_THERE), "")
+    assert ended.reason.startswith("node 10.0.0.3 has no rookery: install it there") and ended.final
+
+
+def test_a_runtime_env_that_cannot_be_set_up_is_told_by_what_was_raised_last() -> None:
+    code, reason, final = explain(RuntimeError(NOT_PREPARED), "")
+    assert (code, final) == (1, True)
+    assert reason.startswith(
+        "its runtime_env could not be set up on node 10.0.0.3: ray.utils.SubprocessError: Run cmd"
+    )
+    assert reason.endswith("No matching distribution found for my-envs") and "\n" not in reason
+    short = explain(RuntimeError("Failed to set up runtime environment. pip broke"), "n")
+    assert short.reason == "its runtime_env could not be set up on node n: pip broke"
 
 
 # --- what crosses --------------------------------------------------------------------------------

@@ -1,0 +1,136 @@
+"""What a driver does with those that it has placed. No Ray cluster: handles and calls are ours."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import msgspec
+import pytest
+from ray.exceptions import RayError
+
+from rookery.launchers.ray.driver import Driver
+from rookery.launchers.ray.words import Look, Match, Order, Seen
+from rookery.launchers.ray.worker import Birth
+from tests.conftest import wait_until
+
+RUN = "a-run"
+OURS = Birth(7, "10.0.0.3", "node", "0")
+
+
+class Actor:
+    """A handle. What it is asked stays open until the test answers."""
+
+    def __init__(self) -> None:
+        self.asked: dict[str, Future[bytes]] = {}
+        self.told: list[tuple[Any, ...]] = []
+        self.is_killed = False
+
+    def __getattr__(self, name: str) -> Call:
+        return Call(self, name)
+
+    def say(self, name: str, message: Any) -> None:
+        self.asked[name].set_result(msgspec.msgpack.encode(message))
+
+
+class Call:
+    """A method of a handle, and the reference that it answers with."""
+
+    def __init__(self, actor: Actor, name: str) -> None:
+        self._actor, self._name = actor, name
+
+    def remote(self, *arguments: Any) -> Call:
+        self._actor.told.append((self._name, *arguments))
+        return self
+
+    def future(self) -> Future[bytes]:
+        return self._actor.asked.setdefault(self._name, Future())
+
+
+class Cluster:
+    """A driver that minds what it places here."""
+
+    def __init__(self) -> None:
+        self.driver = Driver("rookery", {}, is_client=True)
+        self.driver._worker_class = self
+        self.options_: list[dict[str, Any]] = []
+        self.actors: list[Actor] = []
+        self.refuses: Exception | None = None
+        self._thread = threading.Thread(target=self.driver._mind)
+        self._thread.start()
+
+    def options(self, **options: Any) -> Cluster:
+        self.options_.append(options)
+        return self
+
+    def remote(self, *_: Any) -> Actor:
+        if self.refuses is not None:
+            raise self.refuses
+        self.actors.append(Actor())
+        return self.actors[-1]
+
+    def match(self, *names: str, run: str = RUN) -> None:
+        orders = [Order(name, "actor", 0, 1, b"briefing") for name in names]
+        self.driver._answer(Match(run, orders))
+
+    def ended(self, name: str, run: str = RUN) -> Seen:
+        """When it has."""
+
+        def found() -> Seen | None:
+            seen: list[Seen] = self.driver._answer(Look(run))
+            return next((s for s in seen if s.name == name and s.code is not None), None)
+
+        assert self._thread.is_alive()
+        end: Seen = wait_until(found, f"the end of {name}", 10)
+        return end
+
+    def close(self) -> None:
+        self.driver._over.set()
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    monkeypatch.setattr("ray.kill", lambda actor: setattr(actor, "is_killed", True))
+    monkeypatch.setattr("rookery.launchers.ray.driver.MIND_S", 0.01)
+    monkeypatch.setattr("rookery.launchers.ray.placed.version", lambda _: OURS.version)
+    made = Cluster()
+    yield made
+    made.close()
+
+
+def kinds_of(error: type[Exception]) -> Iterator[type[Exception]]:
+    yield error
+    for kind in error.__subclasses__():
+        yield from kinds_of(kind)
+
+
+def raised(kind: type[Exception], text: str = "it broke") -> Exception:
+    """Without what each one's constructor wants to know."""
+    plain = {"__init__": lambda self: None, "__str__": lambda self: text}
+    error: Exception = type(kind.__name__, (kind,), plain)()
+    return error
+
+
+@pytest.mark.parametrize("kind", list(kinds_of(RayError)), ids=lambda kind: str(kind.__name__))
+def test_whatever_ray_says_of_one_worker_is_its_end_and_others_are_minded(
+    cluster: Cluster, kind: type[Exception]
+) -> None:
+    cluster.match("actor-0.1", "actor-1.1")
+    cluster.match("actor-0.1", run="another-run")
+    for actor in cluster.actors[1:]:
+        actor.say("born", OURS)
+        wait_until(lambda actor=actor: "work" in actor.asked, "its work", 10)
+    cluster.actors[0].asked["work" if "work" in cluster.actors[0].asked else "born"].set_exception(
+        raised(kind)
+    )
+    seen = cluster.ended("actor-0.1")
+    assert seen.code and seen.reason
+    for actor, run, name in zip(
+        cluster.actors[1:], (RUN, "another-run"), ("actor-1.1", "actor-0.1"), strict=True
+    ):
+        actor.say("work", (0, b""))
+        assert cluster.ended(name, run).code == 0
