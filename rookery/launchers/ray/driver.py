@@ -238,9 +238,9 @@ class Driver:
     def _mind_worker(self, worker: PlacedWorker) -> None:
         if worker.ended is not None:
             return
-        if worker.work.done():
+        if worker.call.done():
             try:
-                worker.ended = worker.last_words(worker.work.result())
+                worker.ended = worker.take(worker.call.result())
             except RayError as error:
                 worker.ended = end_by(error, worker.host)
                 worker.end()  # it may live on

@@ -41,8 +41,8 @@ class PlacedWorker:
         self._glance: Future[bytes] | None = None
         self._looked = 0.0
         self._mirror = Mirror(Path(order.progress)) if order.progress else None
-        self._born = asked(handle.born)
-        self.work = asked(handle.work, *briefed)
+        self._briefed = briefed
+        self.call: Future[bytes] = asked(handle.born)  # then its work: another version's may differ
 
     @property
     def host(self) -> str:
@@ -66,7 +66,7 @@ class PlacedWorker:
         if self.killed_at is None:
             self.killed_at = time.monotonic()
             if self.birth is not None and self.ended is None:
-                self._take(asked(self.handle.say_where), self._keep, SAY_S)
+                self._note(asked(self.handle.say_where), self._keep, SAY_S)
             ray.kill(self.handle)
 
     def look(self) -> None:
@@ -75,41 +75,44 @@ class PlacedWorker:
         if self._stop_by is not None and now > self._stop_by:
             self.end()
         if self.birth is None:
-            if self._born.done():
-                self._take(self._born, self._note_birth)
             return
         if self._glance is not None and self._glance.done():
-            self._take(self._glance, self._note_glance)
+            self._note(self._glance, self._note_glance)
             self._glance = None
         if self._glance is None and now - self._looked >= LOOK_S:
             self._glance, self._looked = asked(self.handle.look), now
 
-    def last_words(self, content: bytes) -> Ended:
+    def take(self, content: bytes) -> Ended | None:
+        """What its call has answered: its birth, after which it works, or its end."""
+        if self.birth is None:
+            self.birth = _births.decode(content)
+            return self._begin(self.birth)
         end = _ends.decode(content)
         self._keep(end.log)
         ray.kill(self.handle)
         return Ended(end.code)
 
+    def _begin(self, birth: Birth) -> Ended | None:
+        if birth.version != (ours := version("rookery")):
+            ray.kill(self.handle)
+            why = f"node {birth.host} has Rookery {birth.version}, and this machine {ours}"
+            return Ended(1, f"{why}: install the same on both", final=True)
+        self.call = asked(self.handle.work, *self._briefed)
+        return None
+
     def forget(self) -> None:
         if self._mirror is not None:
             self._mirror.close()
 
-    def _take(
+    def _note(
         self, answer: Future[bytes], note: Callable[[bytes], None], timeout_s: float = 0.0
     ) -> None:
-        """An answer, if it is there; where it is an error, the end of its work tells the same."""
+        """An answer, if it is there; where it is an error, its call tells the same."""
         try:
             content = answer.result(timeout_s)
         except (RayError, TimeoutError):
             return
         note(content)
-
-    def _note_birth(self, content: bytes) -> None:
-        self.birth = birth = _births.decode(content)
-        if birth.version != (ours := version("rookery")):
-            ray.kill(self.handle)
-            why = f"node {birth.host} has Rookery {birth.version}, and this machine {ours}"
-            self.ended = Ended(1, f"{why}: install the same on both", final=True)
 
     def _note_glance(self, content: bytes) -> None:
         glance = _glances.decode(content)

@@ -13,7 +13,7 @@ from ray.exceptions import RayError
 
 from rookery.launchers.ray.driver import Driver
 from rookery.launchers.ray.words import Look, Match, Order, Seen
-from rookery.launchers.ray.worker import Birth
+from rookery.launchers.ray.worker import Birth, End
 from tests.conftest import wait_until
 
 RUN = "a-run"
@@ -46,7 +46,10 @@ class Call:
         return self
 
     def future(self) -> Future[bytes]:
-        return self._actor.asked.setdefault(self._name, Future())
+        asked = self._actor.asked
+        if self._name not in asked or asked[self._name].done():
+            asked[self._name] = Future()
+        return asked[self._name]
 
 
 class Cluster:
@@ -71,9 +74,14 @@ class Cluster:
         self.actors.append(Actor())
         return self.actors[-1]
 
-    def match(self, *names: str, run: str = RUN) -> None:
-        orders = [Order(name, "actor", 0, 1, b"briefing") for name in names]
+    def match(self, *names: str, run: str = RUN, **options: Any) -> None:
+        orders = [Order(name, "actor", 0, 1, b"briefing", **options) for name in names]
         self.driver._answer(Match(run, orders))
+
+    def born(self, actor: Actor) -> None:
+        """And asked to work."""
+        actor.say("born", OURS)
+        wait_until(lambda: "work" in actor.asked, "its work", 10)
 
     def ended(self, name: str, run: str = RUN) -> Seen:
         """When it has."""
@@ -116,21 +124,35 @@ def raised(kind: type[Exception], text: str = "it broke") -> Exception:
 
 
 @pytest.mark.parametrize("kind", list(kinds_of(RayError)), ids=lambda kind: str(kind.__name__))
+@pytest.mark.parametrize("call", ["born", "work"])
 def test_whatever_ray_says_of_one_worker_is_its_end_and_others_are_minded(
-    cluster: Cluster, kind: type[Exception]
+    cluster: Cluster, kind: type[Exception], call: str
 ) -> None:
     cluster.match("actor-0.1", "actor-1.1")
     cluster.match("actor-0.1", run="another-run")
-    for actor in cluster.actors[1:]:
-        actor.say("born", OURS)
-        wait_until(lambda actor=actor: "work" in actor.asked, "its work", 10)
-    cluster.actors[0].asked["work" if "work" in cluster.actors[0].asked else "born"].set_exception(
-        raised(kind)
-    )
+    first, *others = cluster.actors
+    for actor in others if call == "born" else cluster.actors:
+        cluster.born(actor)
+    first.asked[call].set_exception(raised(kind))
     seen = cluster.ended("actor-0.1")
     assert seen.code and seen.reason
     for actor, run, name in zip(
-        cluster.actors[1:], (RUN, "another-run"), ("actor-1.1", "actor-0.1"), strict=True
+        others, (RUN, "another-run"), ("actor-1.1", "actor-0.1"), strict=True
     ):
-        actor.say("work", (0, b""))
+        actor.say("work", End(0, b""))
         assert cluster.ended(name, run).code == 0
+
+
+def test_a_worker_of_another_version_is_asked_for_nothing_that_it_may_not_know(
+    cluster: Cluster,
+) -> None:
+    cluster.match("actor-0.1")
+    (actor,) = cluster.actors
+    assert [name for name, *_ in actor.told] == ["born"]
+    actor.say("born", msgspec.structs.replace(OURS, version="1.2"))
+    seen = cluster.ended("actor-0.1")
+    assert seen.reason == (
+        f"node 10.0.0.3 has Rookery 1.2, and this machine {OURS.version}: install the same on both"
+    )
+    assert seen.final and actor.is_killed
+    assert [name for name, *_ in actor.told] == ["born"]
