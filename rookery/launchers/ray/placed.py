@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -122,9 +123,10 @@ class PlacedWorker:
 
     def _keep(self, log: bytes) -> None:
         if log and self.order.log:
-            with open(self.order.log, "ab") as file:
-                file.write(log)
-            bound(Path(self.order.log))
+            with contextlib.suppress(OSError):  # of a full disk: a log has a gap, and all goes on
+                with open(self.order.log, "ab") as file:
+                    file.write(log)
+                bound(Path(self.order.log))
 
 
 class PlacedHost:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from ray.exceptions import RayError
 
 from rookery.launchers.ray.driver import Driver
 from rookery.launchers.ray.words import Look, Match, Order, Seen
-from rookery.launchers.ray.worker import Birth, End
+from rookery.launchers.ray.worker import Birth, End, Glance
 from tests.conftest import wait_until
 
 RUN = "a-run"
@@ -156,3 +157,22 @@ def test_a_worker_of_another_version_is_asked_for_nothing_that_it_may_not_know(
     )
     assert seen.final and actor.is_killed
     assert [name for name, *_ in actor.told] == ["born"]
+
+
+def test_a_full_disk_of_the_owner_costs_a_log_and_no_worker(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    (tmp_path / "no directory").touch()
+    cluster.match("actor-0.1", log=str(tmp_path / "no directory" / "log"))
+    cluster.match("actor-1.1", log=str(tmp_path / "log"), run="another-run")
+    for actor in cluster.actors:
+        cluster.born(actor)
+        wait_until(lambda actor=actor: "look" in actor.asked, "a look", 10)
+        actor.say("look", Glance(log=b"said"))
+    wait_until((tmp_path / "log").exists, "a log", 10)
+    for actor, name, run in zip(
+        cluster.actors, ("actor-0.1", "actor-1.1"), (RUN, "another-run"), strict=True
+    ):
+        actor.say("work", End(0, b"last words"))
+        assert cluster.ended(name, run) == Seen(name, OURS.pid, OURS.host, 0)
+    assert (tmp_path / "log").read_bytes() == b"saidlast words"
