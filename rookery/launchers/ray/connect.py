@@ -44,7 +44,7 @@ def main(descriptor: int) -> int:
     from rookery.launchers.ray.driver import Driver
 
     is_client = settings.address.startswith(CLIENT)
-    driver = Driver(settings.namespace, settings.runtime_env, is_client)
+    driver = Driver(settings.namespace, settings.of_workers, is_client)
     send(line, ready)
     driver.serve(line)
     return 0
@@ -79,12 +79,14 @@ def _connected(settings: RaySettings) -> Ready:
     ours = _check_answers(settings.address.removeprefix(CLIENT))
     import ray
 
+    check(settings.runtime_env)
     options: dict[str, Any] = {
         "namespace": settings.namespace,
         "log_to_driver": False,
         "logging_level": "warning",
         "configure_logging": False,
     }
+    options |= {"runtime_env": settings.uploaded} if settings.uploaded else {}
     options |= {"address": settings.address} if settings.address else _own_cluster(settings)
     if settings.address.startswith(CLIENT):
         _wait_for_no_log_stream()
@@ -99,6 +101,17 @@ def _connected(settings: RaySettings) -> Ready:
         cpus = float(os.cpu_count() or 1)
     known = getattr(found, "address_info", {})  # of a client there is none
     return Ready(known.get("gcs_address", settings.address), cpus, ray.__version__)
+
+
+def check(runtime_env: dict[str, Any]) -> None:
+    """What Ray takes, it knows best; it would say so of each worker again."""
+    from ray.runtime_env import RuntimeEnv
+
+    try:
+        RuntimeEnv(**runtime_env)
+    except (TypeError, ValueError) as error:
+        why = " ".join(str(error).split())[:300]
+        raise InputError(f"ray.runtime_env in rookery.yaml cannot be used: {why}") from error
 
 
 def taken_in(join: Callable[[], Any]) -> Any:

@@ -129,7 +129,7 @@ class Driver:
                 continue
             try:
                 workers[name] = self._place(run, order)
-            except (ValueError, OverflowError) as error:  # what Ray takes, it knows best
+            except (ValueError, TypeError, OverflowError) as error:  # what Ray takes, it knows best
                 self._refused.setdefault(run, {})[name] = refusal(order, error)
             except RayError as error:
                 ended = end_by(error, "")

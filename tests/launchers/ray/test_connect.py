@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rookery.launchers.ray.connect import TRIES, taken_in, why_not
+from rookery.control.settings import Settings
+from rookery.errors import ConfigError, InputError
+from rookery.launchers.ray.connect import TRIES, check, taken_in, why_not
 from rookery.launchers.ray.settings import RaySettings
 from rookery.processes import look_at, session_of
 from tests.conftest import wait_until
@@ -55,6 +59,42 @@ def test_what_another_try_cannot_mend_is_told_at_once() -> None:
     with pytest.raises(ConnectionAbortedError):
         taken_in(cluster.join)
     assert cluster.tried == 1
+
+
+@pytest.mark.parametrize(
+    ("runtime_env", "said"),
+    [
+        ("{env_vars: {OMP_NUM_THREADS: 1}}", "OMP_NUM_THREADS is 1 and no text: write it"),
+        ("{env_vars: {DEBUG: true}}", "DEBUG is True and no text"),
+        ("{env_vars: [A=1]}", "give each variable a line"),
+    ],
+)
+def test_a_variable_that_is_no_text_is_refused_as_the_settings_are_read(
+    runtime_env: str, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "rookery.yaml").write_text(f"ray: {{runtime_env: {runtime_env}}}")
+    with pytest.raises(ConfigError) as caught:
+        Settings.load(tmp_path)
+    line = str(caught.value)
+    assert said in line and "ray.runtime_env" in line and "\n" not in line
+
+
+@pytest.mark.parametrize("runtime_env", [{"pip": 3}, {"conda": 3}, {"working_dir": "/no/where"}])
+def test_what_ray_does_not_take_is_refused_before_there_is_a_worker(
+    runtime_env: dict[str, Any],
+) -> None:
+    with pytest.raises(InputError, match=r"ray\.runtime_env in rookery\.yaml cannot be used: ."):
+        check(runtime_env)
+
+
+def test_files_of_this_machine_go_with_the_job_and_the_rest_with_each_worker() -> None:
+    given = {"py_modules": ["s3://a/b.zip", "/c"], "excludes": ["x"], "pip": ["y"]}
+    settings = RaySettings(runtime_env=given)
+    assert settings.uploaded == {"py_modules": ["s3://a/b.zip", "/c"], "excludes": ["x"]}
+    assert settings.of_workers == {"pip": ["y"]}
+    far = {"working_dir": "s3://a/b.zip", "excludes": ["x"], "env_vars": {"A": "1"}}
+    settings = RaySettings(runtime_env=far)
+    assert (settings.uploaded, settings.of_workers) == ({}, far)
 
 
 DRIVER = """

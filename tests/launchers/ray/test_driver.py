@@ -144,6 +144,26 @@ def test_whatever_ray_says_of_one_worker_is_its_end_and_others_are_minded(
         assert cluster.ended(name, run).code == 0
 
 
+REFUSED = [ValueError("no such label"), TypeError("1 is no text"), OverflowError("too many")]
+
+
+@pytest.mark.parametrize("error", REFUSED, ids=lambda error: type(error).__name__)
+def test_what_ray_refuses_to_place_is_told_once_and_others_are_placed(
+    cluster: Cluster, error: Exception
+) -> None:
+    cluster.refuses = error
+    cluster.match("actor-0.1")
+    assert cluster.ended("actor-0.1") == Seen(
+        "actor-0.1", code=1, reason=f"placement.actor: {error}", final=True
+    )
+    cluster.refuses = raised(RayError)
+    cluster.match("actor-1.1")
+    assert cluster.ended("actor-1.1").reason.endswith("it broke")
+    cluster.refuses = None
+    cluster.match("actor-2.1")
+    assert len(cluster.actors) == 1
+
+
 def test_a_worker_of_another_version_is_asked_for_nothing_that_it_may_not_know(
     cluster: Cluster,
 ) -> None:

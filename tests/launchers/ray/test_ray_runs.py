@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(400)
 
+WORD = 'print("here is a print of the environment")'
+FOUND = """import os, importlib.util
+        tide = importlib.util.find_spec("tide")
+        print(os.environ.get("DEPTH"), "in", os.getcwd(), tide.origin if tide else "no tide")"""
 SMALL = ("--envs-per-actor", 16, "--set", "actors.rollout_steps=32")
 BROKEN = """
 import gymnasium
@@ -65,6 +69,27 @@ def test_an_environment_that_raises_is_told_with_its_line_and_its_prints(
     log = (cli.home.run_dir(run) / "logs" / "actor-0.1.log").read_text()
     assert "here is a print of the environment" in log
     assert "rough_sea.py" in str(cli("why", "last").stdout)
+
+
+@pytest.mark.soak
+def test_a_projects_directory_and_modules_go_to_workers(cli: Cli, tmp_path: Path) -> None:
+    sea, tide = tmp_path / "sea", tmp_path / "tide"
+    sea.mkdir()
+    tide.mkdir()
+    (tide / "__init__.py").write_text("")
+    (sea / "calm_sea.py").write_text(BROKEN.replace("> 40", "> 10**9").replace(WORD, FOUND))
+    settings = {"runtime_env": {"working_dir": str(sea), "py_modules": [str(tide)]}}
+    settings["runtime_env"]["env_vars"] = {"DEPTH": "7 fathoms"}
+    cli.home.path.mkdir(parents=True)
+    (cli.home.path / "rookery.yaml").write_text(json.dumps({"ray": settings}))
+    cli(
+        *("train", "calm_sea:Broken", "--launcher", "ray", "--steps", 2_000, *SMALL),
+        cwd=tmp_path,
+        env={"PYTHONPATH": os.pathsep.join([str(sea), os.environ.get("PYTHONPATH", "")])},
+        timeout=240,
+    )
+    log = (cli.home.run_dir(cli.home.find("last")) / "logs" / "actor-0.1.log").read_text()
+    assert "7 fathoms in" in log and "working_dir_files" in log and "py_modules_files" in log
 
 
 def listening(served: Served) -> set[str]:
