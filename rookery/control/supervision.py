@@ -35,7 +35,7 @@ def allowance(doing: str, silent_s: float, deadline_s: float) -> Allowance:
             return Allowance(deadline_s + silent_s, deadline_s + silent_s)
         case "starting" | "making the environment":
             return Allowance(LONG_S, LONG_S)
-        case "waiting" | "sending" | "full bus" | "owning":
+        case "waiting" | "sending" | "full bus" | "owning" | "out of reach":
             return Allowance(silent_s, math.inf)
         case "training" | "saving":
             return Allowance(silent_s, LONG_S)

@@ -41,7 +41,9 @@ DOING = (
     "training",
     "saving",
     "owning",
+    "out of reach",  # on another machine, and whoever asks it gets no answer
 )
+LONG_BEGINNINGS = ("starting", "making the environment")  # in which nobody may answer for minutes
 _FORMAT, _MACHINE, _PID, _STARTED, _COUNT, _DOING, _SINCE, _BEAT = range(8)  # cells of 8 bytes
 _CODES = {doing: code for code, doing in enumerate(DOING)}
 
@@ -170,6 +172,13 @@ class Mirror:
             times[_SINCE], times[_BEAT] = now - same_s, now - silent_s
         with memoryview(self._memory) as memory, memory.cast("Q") as cells:
             cells[_FORMAT] = FORMAT
+
+    def lose(self) -> None:
+        """It does not answer: what it is doing now is not known, and when it last was alive is."""
+        if self._memory is not None:
+            with memoryview(self._memory) as memory, memory.cast("Q") as cells:
+                if DOING[cells[_DOING]] not in LONG_BEGINNINGS:
+                    cells[_DOING] = _CODES["out of reach"]
 
     def close(self) -> None:
         if self._memory is not None:

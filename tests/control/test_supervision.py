@@ -175,15 +175,16 @@ def test_a_process_that_is_stopped_is_frozen_whatever_it_was_doing(doing: str) -
 def test_inside_an_environment_only_its_deadline_counts() -> None:
     step = Progress(1, "step", since=0.0, beat=0.0)
     assert look_until(watched(), step, 300, stopped=False) == DEADLINE_S + SILENT_S
-    waiting = Progress(1, "waiting", since=0.0, beat=0.0)
-    assert look_until(watched(), waiting, 300, stopped=False) == SILENT_S
+    for doing in ("waiting", "out of reach"):
+        silent = Progress(1, doing, since=0.0, beat=0.0)
+        assert look_until(watched(), silent, 300, stopped=False) == SILENT_S
 
 
 @given(doings, st.floats(0, 5000))
 def test_whoever_waits_for_others_is_never_hung(doing: str, waited: float) -> None:
     vigil = watched()
     silence = vigil.judge(Progress(1, doing, since=0.0, beat=waited), False, waited)
-    if doing in ("waiting", "sending", "full bus", "owning"):
+    if doing in ("waiting", "sending", "full bus", "owning", "out of reach"):
         assert silence is None
     else:
         allowed = allowance(doing, SILENT_S, DEADLINE_S).same_s

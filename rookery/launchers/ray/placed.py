@@ -22,6 +22,8 @@ from rookery.launchers.ray.worker import Birth, End, Glance
 from rookery.worker.progress import Mirror
 
 LOOK_S = 1.0
+UNANSWERED_S = 3.0  # since the last answer: then a worker is out of reach
+HELD_UP_S = 1.0  # of the driver itself: then each worker has its time again
 SAY_S = 0.5  # to say where it hangs
 HOST_STARTS_S = 90.0  # a loaded machine starts a process slowly
 HOST_SILENT_S = 15.0
@@ -40,7 +42,7 @@ class PlacedWorker:
         self._since = time.monotonic()
         self._stop_by: float | None = None
         self._glance: Future[bytes] | None = None
-        self._looked = 0.0
+        self._looked = self._heard = self._minded = 0.0
         self._mirror = Mirror(Path(order.progress)) if order.progress else None
         self._briefed = briefed
         self.call: Future[bytes] = asked(handle.born)  # then its work: another version's may differ
@@ -73,6 +75,9 @@ class PlacedWorker:
     def look(self) -> None:
         """Take up what it said, and ask again; whoever does not answer gives no sign of life."""
         now = time.monotonic()
+        if now - self._minded > HELD_UP_S:
+            self._heard = now
+        self._minded = now
         if self._stop_by is not None and now > self._stop_by:
             self.end()
         if self.birth is None:
@@ -82,6 +87,8 @@ class PlacedWorker:
             self._glance = None
         if self._glance is None and now - self._looked >= LOOK_S:
             self._glance, self._looked = asked(self.handle.look), now
+        if self._mirror is not None and now - self._heard >= UNANSWERED_S:
+            self._mirror.lose()
 
     def take(self, content: bytes) -> Ended | None:
         """What its call has answered: its birth, after which it works, or its end."""
@@ -116,6 +123,7 @@ class PlacedWorker:
         note(content)
 
     def _note_glance(self, content: bytes) -> None:
+        self._heard = time.monotonic()
         glance = _glances.decode(content)
         self._keep(glance.log)
         if self._mirror is not None and glance.known:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
-from ray.exceptions import RayError
+from ray.exceptions import ActorUnavailableError, RayError
 
+from rookery.control.supervision import Vigil
 from rookery.launchers.ray.driver import Driver
+from rookery.launchers.ray.placed import LOOK_S, UNANSWERED_S, PlacedWorker
 from rookery.launchers.ray.words import Look, Match, Order, Seen
 from rookery.launchers.ray.worker import Birth, End, Glance
+from rookery.worker.progress import DOING, LONG_BEGINNINGS, Progress, read_progress
 from tests.conftest import wait_until
 
 RUN = "a-run"
@@ -196,3 +201,79 @@ def test_a_full_disk_of_the_owner_costs_a_log_and_no_worker(
         actor.say("work", End(0, b"last words"))
         assert cluster.ended(name, run) == Seen(name, OURS.pid, OURS.host, 0)
     assert (tmp_path / "log").read_bytes() == b"saidlast words"
+
+
+class Watched:
+    """One worker, and a clock that only moves when told."""
+
+    def __init__(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.file, self.actor = 1000.0, file, Actor()
+        clock = SimpleNamespace(monotonic=lambda: self.now)
+        monkeypatch.setattr("rookery.launchers.ray.placed.time", clock)
+        order = Order("actor-0.1", "actor", 0, 1, b"", progress=str(file))
+        self.worker = PlacedWorker(order, self.actor, ())
+        self.worker.take(msgspec.msgpack.encode(OURS))
+        self.worker.look()
+
+    def answer(self, glance: Glance) -> None:
+        self.actor.say("look", glance)
+        self.worker.look()
+
+    def go_on(self, seconds: float, error: Exception | None = None) -> None:
+        """The driver looks all the time, and hears nothing but an error."""
+        for _ in range(round(seconds * 10)):
+            self.now += 0.1
+            if error is not None and not self.actor.asked["look"].done():
+                self.actor.asked["look"].set_exception(error)
+            self.worker.look()
+
+    @property
+    def progress(self) -> Progress:
+        found = read_progress(self.file)
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+def watched(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
+    made = Watched(tmp_path / "progress", monkeypatch)
+    yield made
+    made.worker.forget()
+
+
+@pytest.mark.parametrize("error", [None, raised(ActorUnavailableError)], ids=["mute", "refused"])
+@pytest.mark.parametrize("was", [word for word in DOING if word not in LONG_BEGINNINGS])
+def test_a_worker_that_does_not_answer_is_silent_whatever_it_was_doing(
+    watched: Watched, was: str, error: Exception | None
+) -> None:
+    watched.answer(Glance(7, was, same_s=20.0, silent_s=1.0, known=True))
+    before = watched.progress
+    watched.go_on(UNANSWERED_S - 0.5, error)
+    assert watched.progress == before
+    watched.go_on(1.0, error)
+    found, vigil = watched.progress, Vigil(15.0, 60.0)
+    assert found == dataclasses.replace(before, doing="out of reach")
+    silences = [vigil.judge(found, False, found.beat + silent_s) for silent_s in (14.0, 15.0)]
+    assert [silence is not None and silence.due for silence in silences] == [False, True]
+
+    watched.go_on(LOOK_S)
+    watched.answer(Glance(8, "step", known=True))
+    assert watched.progress.doing == "step"
+
+
+@pytest.mark.parametrize("was", LONG_BEGINNINGS)
+def test_a_worker_that_is_only_beginning_may_take_its_time_to_answer(
+    watched: Watched, was: str
+) -> None:
+    watched.answer(Glance(1, was, known=True))
+    watched.go_on(100.0)
+    assert watched.progress.doing == was
+
+
+def test_a_driver_that_was_held_up_itself_calls_nobody_out_of_reach(watched: Watched) -> None:
+    watched.answer(Glance(1, "step", known=True))
+    watched.now += 60.0
+    watched.go_on(UNANSWERED_S - 0.5)
+    assert watched.progress.doing == "step"
+    watched.go_on(1.0)
+    assert watched.progress.doing == "out of reach"
