@@ -13,7 +13,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -205,23 +205,29 @@ class Driver:
     def _seen(self, run: str) -> list[Seen]:
         """Everyone; whoever has ended is told of once."""
         workers = self._workers.get(run, {})
-        seen = [self._as_seen(worker) for worker in workers.values()]
+        waits = self._waits(workers.values())
+        seen = [self._as_seen(worker, waits.get(name, "")) for name, worker in workers.items()]
         seen += self._refused.pop(run, {}).values()
         for worker in [w for w in workers.values() if w.ended is not None]:
             worker.forget()
             del workers[worker.order.name]
         return seen
 
-    def _as_seen(self, worker: PlacedWorker) -> Seen:
+    def _waits(self, workers: Iterable[PlacedWorker]) -> dict[str, str]:
+        """What those that have waited for some time wait for."""
+        waiting = [w for w in workers if w.birth is None and w.age_s > TOLD_AFTER_S]
+        if not waiting:
+            return {}
+        found, free = ray.nodes(), ray.available_resources()
+        return {w.order.name: wanted(w.order, found, free) for w in waiting}
+
+    def _as_seen(self, worker: PlacedWorker, waits_for: str) -> Seen:
         name, birth = worker.order.name, worker.birth
         pid, host = (birth.pid, birth.host) if birth is not None else (0, "")
         host = "" if birth is not None and birth.node == self._node else host
         if (ended := worker.ended) is not None:
             return Seen(name, pid, host, ended.code, ended.reason, ended.final)
-        reason = ""
-        if birth is None and worker.age_s > TOLD_AFTER_S:
-            reason = wanted(worker.order, nodes())
-        return Seen(name, pid, host, reason=reason)
+        return Seen(name, pid, host, reason=waits_for)
 
     def _mind(self) -> None:
         while not self._over.wait(MIND_S):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import ray
 
 from rookery.launchers.ray.words import Node, Order
+
+_CHOICES = ("!", "in(")  # of labels, which Ray alone judges
 
 
 def nodes(here: str = "") -> list[Node]:
@@ -21,16 +25,40 @@ def nodes(here: str = "") -> list[Node]:
     ]
 
 
-def wanted(order: Order, found: list[Node]) -> str:
-    """What a worker waits for, in words that change only when that does."""
-    alive = [node for node in found if node.alive]
-    cpus = f"{order.cpus:g} CPU" + ("" if order.cpus == 1 else "s")
-    more = [f"{count:g} {name}" for name, count in order.resources.items()]
-    more += [f"{order.gpus:g} GPU"] if order.gpus else []
-    more += [f"{key}={value}" for key, value in order.labels.items()]
-    what = f"a node with {' and '.join([cpus, *more])}"
-    most = max((node.cpus for node in alive), default=0.0)
-    if order.cpus > most:
-        return f"{what}: the largest of {len(alive)} has {most:g} in all"
-    total = sum(node.cpus for node in alive)
-    return f"{what}: none is free; the cluster has {total:g} CPUs on {len(alive)} nodes"
+def wanted(order: Order, found: list[dict[str, Any]], free: dict[str, float]) -> str:
+    """What a worker waits for, in words that change only when that does: `found` and `free` are
+    Ray's nodes and what the cluster has left."""
+    asked = {"CPU": order.cpus, "GPU": order.gpus, **order.resources}
+    asked = {name: count for name, count in asked.items() if count or name == "CPU"}
+    labels = {k: v for k, v in order.labels.items() if not v.startswith(_CHOICES)}
+    parts = [_counted(name, count) for name, count in asked.items()]
+    parts += [f"{key}={value}" for key, value in order.labels.items()]
+    what = f"a node with {' and '.join(parts)}"
+    alive = [node for node in found if node["Alive"]]
+    for name, count in asked.items():
+        most = max((node["Resources"].get(name, 0.0) for node in alive), default=0.0)
+        if count > most:
+            return f"{what}: the largest of {len(alive)} has {_counted(name, most)} in all"
+    for key, value in labels.items():
+        if not any(_has(node, {}, {key: value}) for node in alive):
+            return f"{what}: none of {len(alive)} nodes has {key}={value}"
+    fit = [node for node in alive if _has(node, asked, labels)]
+    if not fit:
+        return f"{what}: none of {len(alive)} nodes has all of that"
+    for name, count in asked.items():
+        if count > free.get(name, 0.0):
+            total = sum(node["Resources"].get(name, 0.0) for node in alive)
+            whole = f"{_counted(name, total)} on {len(alive)} nodes"
+            return f"{what}: none is free; the cluster has {whole}"
+    return f"its process on {what}: there is room; it starts, or its runtime_env is being set up"
+
+
+def _has(node: dict[str, Any], asked: dict[str, float], labels: dict[str, str]) -> bool:
+    has, known = node["Resources"], node.get("Labels", {})
+    return all(has.get(name, 0.0) >= count for name, count in asked.items()) and all(
+        known.get(key) == value for key, value in labels.items()
+    )
+
+
+def _counted(name: str, count: float) -> str:
+    return f"{count:g} {name}" + ("s" if name in ("CPU", "GPU") and count != 1 else "")
