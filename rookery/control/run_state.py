@@ -418,7 +418,7 @@ def _with_worker(
         case WorkerFailed():
             worker = _replace(
                 worker,
-                last_error=event.error,
+                last_error=_with_node(event.error, worker.host),
                 last_detail=event.detail,
                 failed_for_good=event.final,
                 error_of=event.incarnation,
@@ -436,12 +436,17 @@ def _with_worker(
             if died and worker.error_of != event.incarnation:  # it could not say so itself
                 worker = _replace(
                     worker,
-                    last_error=event.reason or exit_text(event.code),
+                    last_error=event.reason or _with_node(exit_text(event.code), worker.host),
                     last_detail="",
                     error_of=event.incarnation,
                     error_s=event.time_s,
                 )
     return _replace(state, workers={**state.workers, name: worker})
+
+
+def _with_node(error: str, host: str) -> str:
+    """What went wrong there may be the node's affair: a file, a driver or a version."""
+    return f"{error} (on {host})" if host and host not in error else error
 
 
 def _part(config: Any, key: str) -> dict[str, Any]:

@@ -666,6 +666,32 @@ def test_a_workers_life_is_told() -> None:
     assert created(*log).workers["actor-0"].deaths == 2
 
 
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [
+        (WorkerFailed, "no file /data (on 10.0.0.3)"),
+        (WorkerExited, "exited with code 1 (on 10.0.0.3)"),
+    ],
+)
+def test_an_error_on_another_node_says_which(
+    ends: type[WorkerFailed | WorkerExited], said: str
+) -> None:
+    who: dict[str, Any] = {"run": RUN, "kind": "actor", "index": 0}
+    what = {"error": "no file /data"} if ends is WorkerFailed else {"code": 1}
+    log = [
+        WorkerStarting(**who, incarnation=1),
+        WorkerStarted(**who, incarnation=1, pid=10, host="10.0.0.3"),
+        ends(**who, incarnation=1, **what),
+        WorkerStarting(**who, incarnation=2),
+    ]
+    assert created(*log).workers["actor-0"].last_error == said
+    here = [WorkerStarted(**who, incarnation=2, pid=11), ends(**who, incarnation=2, **what)]
+    found = created(*log, *here).workers["actor-0"].last_error
+    assert found == said.removesuffix(" (on 10.0.0.3)"), "its own machine goes without saying"
+    named = WorkerExited(**who, incarnation=1, code=-9, reason="its node 10.0.0.3 is gone")
+    assert created(*log[:2], named).workers["actor-0"].last_error == "its node 10.0.0.3 is gone"
+
+
 def test_a_new_owner_knows_that_nobody_of_the_old_one_lives() -> None:
     started = WorkerStarted(run=RUN, kind="actor", index=0, incarnation=1, pid=10)
     state = created(started, RunOwned(run=RUN, pid=7))
