@@ -50,6 +50,7 @@ AGAIN_S = 2.0  # until a driver that ended is started again
 LAST_WORDS = 4096
 GRACE_VARIABLE = "RAY_CLIENT_RECONNECT_GRACE_PERIOD"  # Ray's own, of a client
 GRACE_S = "5"  # that a cluster keeps what a client placed whose connection broke
+TOKEN_VARIABLE = "RAY_AUTH_TOKEN"  # Ray's own too
 PREFIX = "rookery-ray-"
 
 
@@ -160,7 +161,7 @@ class Link:
                 stdout=log,
                 stderr=log,
                 pass_fds=(theirs.fileno(),),
-                env={**os.environ, **self._environment(), LIFELINE: "stdin"},
+                env=self._environment() | {LIFELINE: "stdin"},
                 start_new_session=True,
             )
         self._line, self.lives = ours, self.lives + 1
@@ -175,9 +176,10 @@ class Link:
     def _environment(self) -> dict[str, str]:
         """A cluster that we start is ours alone: it wants a token, and notices a lost node soon."""
         assert self._directory is not None
-        told = {"ROOKERY_RAY": self.settings.model_dump_json()}
+        told = {**os.environ, "ROOKERY_RAY": self.settings.model_dump_json()}
         if self.settings.address:
-            return {GRACE_VARIABLE: os.environ.get(GRACE_VARIABLE, GRACE_S), **told}
+            return {GRACE_VARIABLE: GRACE_S, **told}
+        told.pop(TOKEN_VARIABLE, None)  # it would go before the file, and others may know it
         token = self._directory / "token"
         descriptor = os.open(token, os.O_WRONLY | os.O_CREAT, 0o600)
         with os.fdopen(descriptor, "w") as file:

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
+from rookery.launchers.ray.link import Link
+from rookery.launchers.ray.settings import RaySettings
 from rookery.processes import session_of
 from tests.conftest import wait_until
 from tools.ray import LOOPBACK, private_environment
@@ -282,6 +284,44 @@ def free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
+
+
+JOIN = """
+import sys, ray
+try:
+    ray.init(address=sys.argv[1], log_to_driver=False, configure_logging=False)
+except Exception as error:
+    print(type(error).__name__, " ".join(str(error).split()))
+else:
+    print("in")
+"""
+
+
+@pytest.mark.soak
+def test_nobody_gets_onto_a_cluster_that_we_started_without_its_token(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = "0" * 64
+    monkeypatch.setenv("RAY_AUTH_TOKEN", known)  # that of a cluster of others, say
+    link = Link(RaySettings())
+    try:
+        address = link.wait(180).address
+        assert link._directory is not None
+        ours = (link._directory / "token").read_text()
+        plain = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")} | LOOPBACK
+        said = []
+        for token in (ours, known, None):
+            mode = {"RAY_AUTH_MODE": "disabled"}
+            if token is not None:
+                mode = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
+            join = [sys.executable, "-c", JOIN, address]
+            done = subprocess.run(
+                join, env={**plain, **mode}, capture_output=True, text=True, timeout=120, check=True
+            )
+            said.append((done.stdout.split()[0], "InvalidAuthToken" in done.stderr))
+        assert said == [("in", False), ("ConnectionError", True), ("ConnectionError", True)]
+    finally:
+        link.close()
 
 
 @pytest.mark.soak
