@@ -18,6 +18,7 @@ from rookery.algorithms.policies import ORDER, initial_weights
 from rookery.checkpoints.checkpoint import (
     Checkpoint,
     load_checkpoint,
+    manifest_or_none,
     newest_checkpoint,
     save_checkpoint,
 )
@@ -28,7 +29,12 @@ from rookery.config.models import RunConfig
 from rookery.errors import InputError, UnknownName
 from rookery.learner.credits import CreditBook
 from rookery.learner.ledger import Ledger
-from rookery.learner.manifest import LearnerManifest, pending_fragments, pending_name
+from rookery.learner.manifest import (
+    LearnerManifest,
+    check_own,
+    pending_fragments,
+    pending_name,
+)
 from rookery.learner.report import Window
 from rookery.messages import ActorId, CheckpointSaved
 from rookery.messages.fragment import Fragment, FragmentHeader, encode_fragment
@@ -65,15 +71,18 @@ class Fork:
         return f"{self.run}@{self.version} at {trained:,} steps"
 
     def begin(self, child: RunFiles) -> CheckpointSaved:
-        """Write the new run's first checkpoint, and the snapshots that it may read."""
+        """Write the new run's first checkpoint, and the snapshots that it may read. What the same
+        command left there when it was interrupted is replaced."""
         theirs = self.checkpoint.manifest
+        store = open_store(child.checkpoints)
+        _clear(store, child.run)
         if theirs.snapshots:
             _copy(open_store(self.snapshots), open_store(child.snapshots), theirs.snapshots)
         pending = self._pending(child.run)
         files = {pending_name(i): encode_fragment(f) for i, f in enumerate(pending)}
         manifest = self._manifest(child.run, pending)
         checkpoint = Checkpoint(manifest, self._arrays(), files)
-        save_checkpoint(open_store(child.checkpoints), checkpoint, self.config.checkpoint.keep)
+        save_checkpoint(store, checkpoint, self.config.checkpoint.keep)
         return CheckpointSaved(
             run=child.run,
             name=checkpoint.name,
@@ -221,6 +230,15 @@ def _inherited(header: FragmentHeader, run: str) -> FragmentHeader:
 
 def _same(old: RunConfig, new: RunConfig, parts: tuple[str, ...]) -> bool:
     return all(getattr(old, part) == getattr(new, part) for part in parts)
+
+
+def _clear(store: CheckpointStore, run: str) -> None:
+    """Nobody trains on them: the run is not in the log yet."""
+    found = {name: manifest_or_none(store, name, LearnerManifest) for name in store.names()}
+    for name, manifest in found.items():
+        if manifest is not None:
+            check_own(manifest, run)
+            store.delete(name)
 
 
 def _copy(source: CheckpointStore, target: CheckpointStore, names: list[str]) -> None:

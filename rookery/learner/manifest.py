@@ -9,6 +9,7 @@ import msgspec
 from rookery.bus import Position
 from rookery.checkpoints.checkpoint import Checkpoint, Manifest
 from rookery.config.models import RunConfig
+from rookery.errors import InputError
 from rookery.learner.credits import CreditBook
 from rookery.learner.league import LeagueState
 from rookery.learner.ledger import Ledger
@@ -50,6 +51,15 @@ class LearnerManifest(Manifest, kw_only=True):
             pending=0,
             league=LeagueState() if has_league else None,
             threads=learner.threads,
+        )
+
+
+def check_own(manifest: LearnerManifest, run: str) -> None:
+    """Raise for another run's: a store is for one run alone."""
+    if manifest.run != run:
+        raise InputError(
+            f"where {run} keeps its checkpoints there are those of run {manifest.run}: give each "
+            "a checkpoint.uri of its own"
         )
 
 

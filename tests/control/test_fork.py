@@ -11,11 +11,12 @@ from rookery.checkpoints.store import open_store
 from rookery.config.parent import parent_named, with_parent
 from rookery.config.reading import build, self_play
 from rookery.control.balance import balance
-from rookery.control.create import create_run
+from rookery.control.create import checked_here, create_run, send_new
 from rookery.control.details import config_now
 from rookery.control.home import Home
 from rookery.errors import ConfigError, InputError, RookeryError, UnknownName
 from rookery.learner.manifest import LearnerManifest
+from rookery.messages import new_id
 from tests.launchers.test_resume_equals_uninterrupted import (
     STOPPED,
     assert_same,
@@ -185,3 +186,41 @@ def test_an_older_checkpoint_can_be_forked(home: Home, run: str) -> None:
 def test_a_version_is_a_number(text: str) -> None:
     with pytest.raises(InputError, match="RUN@VERSION"):
         parent_named(text)
+
+
+class Killed(Exception):
+    """Stands for kill -9, after which nothing more is done."""
+
+
+def test_a_fork_that_was_killed_before_its_command_is_made_by_that_command_again(
+    home: Home, run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what its parent has then."""
+    who: dict[str, Any] = {"id": new_id(), "start": False, "wait_s": 0.0}
+    kept = [int(name[-10:]) for name in open_store(home.files(run).checkpoints).names()]
+    for version in (kept[-1], kept[-1], kept[0]):
+
+        def die(*commands: Any) -> None:
+            raise Killed
+
+        config, before = forked(home, f"{run}@{version}"), set(home.states())
+        with monkeypatch.context() as patch, pytest.raises(Killed):
+            patch.setattr(home, "send", die)
+            send_new(home, config, checked_here(home), **who)
+        assert set(home.states()) == before
+    fork = send_new(home, config, checked_here(home), **who).run
+    assert open_store(home.files(fork).checkpoints).names() == [newest(home, fork).name]
+    assert newest(home, fork).manifest.number == kept[0]
+
+
+def test_a_fork_does_not_touch_the_checkpoints_of_another_run(
+    home: Home, run: str, tmp_path: Path
+) -> None:
+    """Which somebody keeps where the fork is to keep its own."""
+    there, before = tmp_path / "store", set(home.states())
+    shutil.copytree(home.files(run).checkpoints.removeprefix("file:"), there)
+    names = sorted(path.name for path in there.iterdir())
+    with pytest.raises(InputError, match=f"there are those of run {run}: give each"):
+        create_run(home, forked(home, run, checkpoint={"uri": f"file:{there}"}))
+    assert sorted(path.name for path in there.iterdir()) == names
+    assert set(home.states()) == before
