@@ -32,10 +32,10 @@ def train_seeds(arguments: argparse.Namespace, began: float) -> int:
     out = sys.stderr if arguments.json else sys.stdout
     with waiting("looking at the environment and its players"):
         config = config_from(arguments)
-    seeds = [config.seed + i for i in range(arguments.seeds)]
+    place = f"seeds-{secrets.token_hex(3)}"
     labels = labels_from(arguments)
-    labels["group"] = labels.get("group") or f"seeds-{secrets.token_hex(3)}"
-    configs = [config.model_copy(update={"seed": seed}) for seed in seeds]
+    labels["group"] = labels.get("group") or place
+    configs = [_seeded(config, config.seed + i, place) for i in range(arguments.seeds)]
     train = _train_far if arguments.server else _train_here
     found = train(arguments, configs, labels, out)
     if arguments.json:
@@ -46,6 +46,13 @@ def train_seeds(arguments: argparse.Namespace, began: float) -> int:
         say(f"  try: rookery runs show {found.group}{at}")
         say(f"       rookery plot {found.group}") if not at else None
     return _exit_code(found.runs)
+
+
+def _seeded(config: RunConfig, seed: int, place: str) -> RunConfig:
+    """Each has its checkpoints in a place of its own."""
+    uri = config.checkpoint.uri_below(f"{place}-{seed}")
+    checkpoint = config.checkpoint.model_copy(update={"uri": uri})
+    return config.model_copy(update={"seed": seed, "checkpoint": checkpoint})
 
 
 def _named(labels: dict[str, Any], config: RunConfig) -> dict[str, Any]:
@@ -70,7 +77,11 @@ def _train_here(
     from rookery.control.home import Home
 
     home = Home.default()
-    runs = [create_run(home, config, labels=_named(labels, config)) for config in configs]
+    runs, parent = list[str](), configs[0].parent
+    for config in configs:
+        own = config.model_copy(update={"parent": parent})
+        runs.append(create_run(home, own, labels=_named(labels, own)))
+        parent = home.config(home.state(runs[-1])).parent  # `last` is another run now
     with GroupProgress(labels["group"], configs, out) as progress:
         carry_all(home, runs, _looking(runs, progress))
     return LocalClient(home).group(labels["group"])
@@ -102,10 +113,12 @@ def _train_far(
     from rookery.client import Client
 
     client = Client(arguments.server)
-    group = labels["group"]
+    group, parent = labels["group"], configs[0].parent
     with waiting("looking at the environment and its players"):
         for config in configs:
-            client.submit(config, **_named(labels, config))
+            own = config.model_copy(update={"parent": parent})
+            run = client.submit(own, **_named(labels, own))
+            parent = parent.model_validate(run.config()["parent"])  # `last` is another run now
     try:
         with GroupProgress(group, configs, out) as progress:
             return _watched(client, group, progress)

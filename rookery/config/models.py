@@ -223,6 +223,10 @@ class CheckpointConfig(Part):
             )
         return uri.rstrip("/")
 
+    def uri_below(self, place: str) -> str:
+        """Of one run alone, where the address is named for several; empty: each has its own."""
+        return f"{self.uri.rstrip('/')}/{place}" if self.uri else ""
+
 
 class RestartConfig(Part):
     """What happens when a worker dies."""

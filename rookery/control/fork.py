@@ -11,6 +11,7 @@ were: produced once, trained once.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -25,7 +26,8 @@ from rookery.checkpoints.checkpoint import (
 from rookery.checkpoints.policies import RunFiles
 from rookery.checkpoints.store import CheckpointStore, open_store
 from rookery.config.kinds import ALGORITHMS
-from rookery.config.models import RunConfig
+from rookery.config.models import ParentConfig, RunConfig
+from rookery.control.home import Home
 from rookery.errors import InputError, UnknownName
 from rookery.learner.credits import CreditBook
 from rookery.learner.ledger import Ledger
@@ -150,6 +152,12 @@ def open_fork(
     _check_shapes(name, checkpoint.arrays, config, spec)
     _check_bounds(name, checkpoint.manifest, config)
     return fork
+
+
+def pinned(home: Home, parent: ParentConfig) -> dict[str, Any]:
+    """The id and the version that are meant now: `last` and the newest may be others later."""
+    files = home.find_files(parent.run)
+    return {"run": files.run, "version": _checkpoint(files, parent.version).manifest.number}
 
 
 def _checkpoint(files: RunFiles, version: int | None) -> Checkpoint[LearnerManifest]:

@@ -21,7 +21,7 @@ from rookery.learner.generations import Branch, claim
 from rookery.learner.inbox import Inbox
 from rookery.learner.league import LearnerLeague
 from rookery.learner.loop import Updated, learn
-from rookery.learner.manifest import LearnerManifest, pending_fragments
+from rookery.learner.manifest import LearnerManifest, check_own, pending_fragments
 from rookery.learner.report import Report
 from rookery.learner.scaling import Scaling
 from rookery.learner.transport import LearnerTransport
@@ -73,6 +73,7 @@ def build_learner(
         manifest = LearnerManifest.beginning(run, config, context.seating.has_league)
     else:
         manifest = checkpoint.manifest
+        check_own(manifest, run)
         arrays |= {p: acting_arrays(nets[p], checkpoint.arrays, p) for p in config.learning}
     generation = claim(context.bus, max(at_least, manifest.generation + 1))
     manifest.ancestry[generation] = manifest.number

@@ -42,9 +42,8 @@ class Configs:
         named for all."""
         layers = [nested(key, value) for key, value in values.items()]
         own: dict[str, Any] = {"seed": self.plain.seed + seed, **(also or {})}
-        uri = self.plain.checkpoint.uri
-        if uri and place:
-            own["checkpoint"] = {"uri": f"{uri.rstrip('/')}/{place}"}
+        if place and (uri := self.plain.checkpoint.uri_below(place)):
+            own["checkpoint"] = {"uri": uri}
         return build(self.base, *layers, own)
 
     def values_of(self, config: Mapping[str, Any]) -> Values:

@@ -18,12 +18,13 @@ from typing import Any, Literal, TypeAlias
 from rookery.config.code import refuse_while_imported
 from rookery.config.live import live_values
 from rookery.config.models import RunConfig
-from rookery.config.reading import merged_layers, placed
+from rookery.config.reading import build, merged_layers, placed
 from rookery.control.check import check_config
 from rookery.control.create import author, local_service
+from rookery.control.fork import pinned
 from rookery.control.home import Home
 from rookery.control.local_log import LocalLog, run_here
-from rookery.control.run_state import PAUSED, RUNNING
+from rookery.control.run_state import ACTIVE, PAUSED, RUNNING
 from rookery.control.service import Check
 from rookery.errors import ConfigError, InputError, MissingExtra
 from rookery.launchers.ray.link import Links
@@ -267,6 +268,7 @@ class Sweep:
 def begin(home: Home, base: Mapping[str, Any], settings: SweepSettings) -> Sweep:
     """A new sweep, once it is known that its first trial can run; nothing is written before."""
     home.check_writable()
+    base = _pinned(home, base)
     made = {
         **settings.model_dump(),
         "id": new_id(_environment(base)),
@@ -326,6 +328,22 @@ def _check_bounds(spec: SweepSpec, config: RunConfig) -> None:
             f"scheduler={spec.scheduler} reads what runs report: bus.kind={config.bus.kind} keeps "
             "that in their memory"
         )
+
+
+def _pinned(home: Home, base: Mapping[str, Any]) -> Mapping[str, Any]:
+    """All trials begin with the same checkpoint, if with one at all."""
+    if not base.get("parent"):
+        return base
+    parent = build(base).parent
+    if not parent.run:
+        return base
+    found = pinned(home, parent)
+    if home.state(found["run"]).status in ACTIVE:
+        raise InputError(
+            f"run {found['run']} still trains, and lets go of the checkpoint that each trial is to "
+            "begin with: stop it first"
+        )
+    return merged_layers(base, {"parent": found})
 
 
 def _even(base: Mapping[str, Any]) -> dict[str, Any]:

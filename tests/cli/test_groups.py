@@ -79,6 +79,21 @@ def test_a_run_is_forked_by_the_command_line(shared_cli: Cli, seeds: dict[str, A
     assert again["env_steps"] >= 3 * STEPS
 
 
+def test_the_seeds_of_one_command_begin_alike_and_keep_checkpoints_apart(
+    shared_cli: Cli, tmp_path: Path
+) -> None:
+    """`last` means the same run for all of them."""
+    inline = ("--launcher", "inline", "--steps")
+    parent = shared_cli("train", *SMALL, *inline, 500, "--json").json
+    there = ("--seeds", 2, "--set", f"checkpoint.uri=file:{tmp_path}")
+    done = shared_cli("fork", "last", *inline[2:], 1000, *there, "--json").json
+    assert [row["status"] for row in done["runs"]] == ["finished", "finished"]
+    assert {row["parent"] for row in done["runs"]} == {f"{parent['run']}@{parent['updates']}"}
+    home, found = shared_cli.home, [row["run"] for row in done["runs"]]
+    stores = {home.config(home.state(run)).checkpoint.uri for run in found}
+    assert stores == {f"file:{place}" for place in tmp_path.iterdir()} and len(stores) == 2
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -11,12 +11,15 @@ from rookery.checkpoints.store import open_store
 from rookery.config.parent import parent_named, with_parent
 from rookery.config.reading import build, self_play
 from rookery.control.balance import balance
+from rookery.control.context import open_context
 from rookery.control.create import checked_here, create_run, send_new
 from rookery.control.details import config_now
 from rookery.control.home import Home
 from rookery.errors import ConfigError, InputError, RookeryError, UnknownName
+from rookery.launchers.inline import take_turns
 from rookery.learner.manifest import LearnerManifest
 from rookery.messages import new_id
+from rookery.worker import WorkerId
 from tests.launchers.test_resume_equals_uninterrupted import (
     STOPPED,
     assert_same,
@@ -224,3 +227,18 @@ def test_a_fork_does_not_touch_the_checkpoints_of_another_run(
         create_run(home, forked(home, run, checkpoint={"uri": f"file:{there}"}))
     assert sorted(path.name for path in there.iterdir()) == names
     assert set(home.states()) == before
+
+
+def test_a_run_does_not_go_on_from_the_checkpoints_of_another(
+    home: Home, run: str, tmp_path: Path
+) -> None:
+    """Though both name the same store."""
+    shared = {"checkpoint": {"uri": f"file:{tmp_path}"}, "stop": {"steps": 64}}
+    first = trained(home, build(SMALL, shared))
+    names = open_store(f"file:{tmp_path}").names()
+    other = create_run(home, build(SMALL, shared, {"seed": 8}))
+    (code,) = take_turns(open_context(home, other), WorkerId("inline", 0, 1), lambda: False)
+    worker = home.state(other).workers["inline-0"]
+    assert code == 1 and worker.failed_for_good
+    assert f"there are those of run {first}: give each" in (worker.last_error or "")
+    assert open_store(f"file:{tmp_path}").names() == names

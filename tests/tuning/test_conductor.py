@@ -10,12 +10,14 @@ import pytest
 import yaml
 
 from rookery.config.reading import build
+from rookery.control.home import Home
 from rookery.control.run_state import RunState
 from rookery.errors import ConfigError, InputError
-from rookery.messages import StopRun
-from rookery.tuning.spec import SweepFiles
-from rookery.tuning.sweep import Sweep, find
+from rookery.messages import CommandAccepted, StartRun, StopRun
+from rookery.tuning.spec import SweepFiles, read_settings
+from rookery.tuning.sweep import Sweep, begin, find
 from rookery.tuning.trials import command_id
+from tests.control.test_fork import trained
 from tests.tuning.scripted import ScriptedSweep, scripted_sweep
 
 TRIALS, SEEDS = 5, 2
@@ -287,3 +289,22 @@ def test_a_file_that_is_damaged_or_newer_is_one_line(home: Path) -> None:
         assert [str(error) for error in files.damaged] == [str(caught.value)]
         with pytest.raises(InputError, match="cannot read the sweep"):
             find(sweep.home, sweep.spec.id)
+
+
+def test_all_trials_begin_with_the_checkpoint_that_was_meant_when_the_sweep_began(
+    home: Path,
+) -> None:
+    place = Home(home)
+    config = {"environment": {"id": "CartPole-v1"}, "launcher": "inline"}
+    parent = trained(place, build(config, {"stop": {"steps": 500}}))
+    settings = read_settings({"search": {"algorithm.gamma": "0.9..0.99"}, "trials": 2})
+    asked = {**config, "stop": {"steps": 10_000}, "parent": {"run": "last"}}
+    found = begin(place, asked, settings).spec.base["parent"]
+    assert found == {"run": parent, "version": place.state(parent).updates}
+    start = StartRun(run=parent, author="ann")
+    place.send(start)
+    place.record(CommandAccepted(run=parent, command=start.id))
+    with pytest.raises(InputError, match=f"run {parent} still trains"):
+        begin(place, asked, settings)
+    with pytest.raises(InputError, match="nobody"):
+        begin(place, {**asked, "parent": {"run": "nobody"}}, settings)
