@@ -102,7 +102,7 @@ def _member(
         assert state is not None
         judged = command_id(spec.id, number, generation, "evaluate")
         status, result = status_of_run(state, judged, "", results)
-        parent = _parent(state) if forked is not None else ""
+        parent = _parent(state) if forked is not None and generation else ""
         values = values_of(state.config["config"])
         stages.append(
             Stage(number, generation, state.id, parent, values, result.mean, result.error)

@@ -119,7 +119,10 @@ class PopulationConductor(Conductor):
         also: dict[str, Any] = {"stop": {"steps": steps}}
         if donor:
             trained = self.log.states[donor].env_steps
-            also = {"stop": {"steps": max(steps, trained + 1)}, "parent": {"run": donor}}
+            also = {
+                "stop": {"steps": max(steps, trained + 1)},
+                "parent": {"run": donor, "version": None},
+            }
         place = f"{self.spec.id}-{number}-{generation}"
         return self.configs.build(values, number, place, also)
 

@@ -139,7 +139,8 @@ class Sweep:
         explored = explored_keys(self.spec.space, live_values(plain))
         changes = changes_of(self.spec, member.stages, explored, plain.stop.steps or 0)
         also = {"changes": changes}
-        return self.configs.build(member.stages[0].values, member.number, also=also)
+        first = member.stages[0]
+        return self.configs.build(first.values, first.member, also=also)
 
     def table(self) -> list[dict[str, Any]]:
         """A row for each trial, the best first."""

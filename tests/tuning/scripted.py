@@ -93,7 +93,7 @@ def scripted_forks(home: Home) -> Iterator[None]:
     def opened(files: RunFiles, version: Any, config: RunConfig, spec: EnvironmentSpec) -> Any:
         steps = home.state(files.run).env_steps
         assert config.stop.steps is not None and config.stop.steps > steps
-        return ScriptedFork(files.run, steps, spec)
+        return ScriptedFork(files.run, steps if version is None else version, spec)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("rookery.control.fork.open_fork", opened)
@@ -150,6 +150,7 @@ def scripted_sweep(
     search: Mapping[str, Any] | None = None,
     score: Score = learning_rate,
     ends: Callable[[RunState], str] = lambda state: "finished",
+    base: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> Iterator[ScriptedSweep]:
     home = Home(path)
@@ -161,6 +162,7 @@ def scripted_sweep(
             "environment": {"id": "CartPole-v1"},
             "launcher": "inline",
             "stop": {"steps": 1000},
+            **(base or {}),
         },
         search=dict(search or {"algorithm.learning_rate": "log:1e-5..1e-1"}),
         **{"jobs": 2, **settings},

@@ -18,6 +18,7 @@ from rookery.config.reading import build
 from rookery.control.run_state import RunState
 from rookery.errors import ConfigError
 from rookery.messages import StopRun
+from rookery.spaces import spec_from_json
 from rookery.tuning.population import (
     Member,
     Move,
@@ -30,7 +31,7 @@ from rookery.tuning.space import Values
 from rookery.tuning.spec import SweepSpec
 from rookery.tuning.text import read_mapping
 from rookery.tuning.trials import Attempt, Stage, command_id
-from tests.tuning.scripted import ScriptedSweep, scripted_sweep
+from tests.tuning.scripted import ScriptedSweep, cartpole, scripted_sweep
 
 MEMBERS, GENERATIONS, STEPS = 5, 4, 1000
 RATE = "algorithm.learning_rate"
@@ -189,6 +190,37 @@ def test_the_schedule_of_the_winner_is_a_config_that_can_be_trained(home: Path) 
             assert rate_at(best.config, ends - 1) == pytest.approx(stage.values[RATE])
         row = sweep.result.table()[0]
         assert [each["generation"] for each in row["stages"]] == list(range(GENERATIONS))
+
+
+def test_whoever_wins_its_config_has_the_seed_of_the_run_that_its_line_began_with(
+    home: Path,
+) -> None:
+    with scripted_sweep(home, **POPULATION) as sweep:
+        sweep.to_its_end()
+        trials = sweep.conductor.trials
+        assert any(trial.stages[0].member != trial.number for trial in trials)
+        for trial in trials:
+            best = sweep.result.best_of([trial])
+            began = sweep.home.config(sweep.home.state(trial.stages[0].run))
+            assert best is not None and best.config.seed == began.seed
+
+
+def test_a_population_may_begin_with_a_version_of_another_run(home: Path) -> None:
+    """Its forks are of its own members, wherever those are."""
+    parent = {"run": "first", "version": 3}
+    with scripted_sweep(home, base={"parent": parent}, **POPULATION) as sweep:
+        sweep.home.create(sweep.configs.plain, spec_from_json(cartpole()), "ann", "first")
+        sweep.to_its_end()
+        states = sweep.home.states()
+        for member in members(sweep):
+            first, *later = member.stages
+            began = states[first.run].config["config"]
+            assert (began["parent"], first.parent) == (parent, "")
+            for stage in (stage for stage in later if stage.parent):
+                run, _, version = stage.parent.rpartition("@")
+                assert run != "first"
+                assert int(version) == bound(STEPS, stage.generation - 1, GENERATIONS)
+        assert any(stage.parent for member in members(sweep) for stage in member.stages)
 
 
 def rate_at(config: RunConfig, steps: int) -> float:
