@@ -97,8 +97,15 @@ class Fork:
     def _pending(self, run: str) -> list[Fragment]:
         """What was played and not yet trained, if it fits; its actors are none of the new run's,
         whose incarnations begin at 1."""
-        found = pending_fragments(self.checkpoint) if self.same_play else []
+        fits = self.same_play and self._leaves_time()
+        found = pending_fragments(self.checkpoint) if fits else []
         return [f._replace(header=_inherited(f.header, run)) for _, f in found]
+
+    def _leaves_time(self) -> bool:
+        """Whether batches are as large, and may be as old, as those that it was played for."""
+        book, learner = self.checkpoint.manifest.book, self.config.learner
+        larger = learner.fragments_per_batch >= book.fragments_per_batch
+        return larger and learner.max_policy_lag_versions >= book.max_lag
 
     def _manifest(self, run: str, pending: list[Fragment]) -> LearnerManifest:
         theirs, learner = self.checkpoint.manifest, self.config.learner
@@ -145,7 +152,7 @@ def open_fork(
         config,
         spec,
         _same(files.config, config, PLAYED_BY) and files.config.seed == config.seed,
-        _same(files.config, config, BATCHED_BY),
+        _same(files.config, config, BATCHED_BY) and _as_many(checkpoint.manifest, config),
     )
     name = f"{files.run}@{fork.version}"
     _check_algorithms(name, files.config, config)
@@ -238,6 +245,15 @@ def _inherited(header: FragmentHeader, run: str) -> FragmentHeader:
 
 def _same(old: RunConfig, new: RunConfig, parts: tuple[str, ...]) -> bool:
     return all(getattr(old, part) == getattr(new, part) for part in parts)
+
+
+def _as_many(manifest: LearnerManifest, config: RunConfig) -> bool:
+    """Whether a batch is what it was last: a run that was scaled had another than its config."""
+    learner = config.learner
+    return (manifest.book.fragments_per_batch, manifest.learners) == (
+        learner.fragments_per_batch,
+        learner.count,
+    )
 
 
 def _clear(store: CheckpointStore, run: str) -> None:

@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rookery.checkpoints.checkpoint import newest_manifest
+from rookery.checkpoints.store import open_store
 from rookery.client import Client
+from rookery.learner.manifest import LearnerManifest
 from tests.conftest import Cli
 
 if TYPE_CHECKING:
@@ -127,3 +130,24 @@ def test_a_server_forks_and_tells_of_groups(shared_cli: Cli, seeds: dict[str, An
         assert again.outcome == "would_accept"
     far = shared_cli("runs", "show", group, "--server", f"{server.url}#token={server.token}")
     assert "interquartile mean" in far.stdout
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(180)
+def test_a_run_that_grew_by_itself_is_forked_with_as_many_actors_as_at_its_start(cli: Cli) -> None:
+    """`--actors auto` begins with one again: batches of fewer fragments than its parent's last."""
+    running = cli.start("train", *SMALL, "--actors", "auto", "--steps", 10**8)
+    running.wait_until(lambda: running.env_steps > 0, "the first steps")
+    cli("scale", running.run, "--actors", 3)
+    running.wait_until(lambda: fragments(cli, running.run) == 3, "batches of three fragments")
+    running.interrupt()
+    steps = running.show()["env_steps"] + 2_000
+    fork = cli("fork", "last", "--actors", "auto", "--steps", steps, "--json").json
+    assert fork["status"] == "finished"
+    assert fragments(cli, fork["run"]) >= 1
+
+
+def fragments(cli: Cli, run: str) -> int:
+    """Of a batch, as the run's newest checkpoint has it."""
+    found = newest_manifest(open_store(cli.home.files(run).checkpoints), LearnerManifest)
+    return 0 if found is None else found.book.fragments_per_batch

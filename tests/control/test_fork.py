@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rookery.algorithms.policies import ORDER
 from rookery.checkpoints.store import open_store
 from rookery.config.parent import parent_named, with_parent
 from rookery.config.reading import build, self_play
@@ -144,6 +146,35 @@ def test_a_fork_may_have_other_batches(home: Home, run: str) -> None:
     changes = {"actors": {"envs_per_actor": 8}, "algorithm": {"minibatch_size": 64}}
     fork = trained(home, forked(home, run, **changes))
     assert newest(home, fork).manifest.ledger.trained >= TWICE
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("fragments", [1, 2, 3])
+def test_a_fork_may_have_batches_of_fewer_or_more_fragments(home: Home, fragments: int) -> None:
+    """What its parent had played for batches that the fork has not is played anew."""
+    run = trained(home, build(SMALL, {"learner": {"fragments_per_batch": 2}}))
+    fork = create_run(home, forked(home, run, learner={"fragments_per_batch": fragments}))
+    assert play_turns(home, fork, 1, 2_000, STOPPED)
+    manifest = newest(home, fork).manifest
+    bus = home.read_run_bus(home.state(fork))
+    found = balance(bus, manifest.ledger.summary(manifest.pending_steps or 0, manifest.position))
+    assert found.exact and found.trained >= TWICE
+
+
+@pytest.mark.timeout(60)
+def test_a_fork_of_a_run_that_was_scaled_has_the_batches_of_its_own_config(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its parent's config says is not what its parent trained with last."""
+    run = trained(home, build(SMALL, {"learner": {"fragments_per_batch": 2}}))
+    files = replace(home.files(run), config=build(SMALL))
+    with monkeypatch.context() as patch:
+        patch.setattr(home, "files_of", lambda state: files)
+        config = build(SMALL, {"parent": {"run": run}, "stop": {"steps": TWICE}})
+        fork = create_run(home, config)
+    assert play_turns(home, fork, 1, 2_000, STOPPED)
+    ours, theirs = newest(home, fork).arrays, newest(home, run).arrays
+    assert 2 * ours[f"main/{ORDER}"].size == theirs[f"main/{ORDER}"].size
 
 
 @pytest.mark.parametrize(
