@@ -6,6 +6,7 @@ of its own look (`rookery prepare`), so that the code of environments and player
     {"config": {...}}                                on standard input: a run to be
     {"config": {...}, "spec": {...}, "seats": {}}    other players for the seats of one that is
     {"config": {...}, "spec": {...}, "actors": 4}    more actors for one that is
+    {"config": {...}, "spec": {...}, "learners": 2, "actors": 3}    more learners for one
     {"environment": {"id": ..., "kwargs": {}}}       only what one looks like, whoever plays
     {"spec": {...}} or {"error": "one line"}         on standard output
 """
@@ -23,8 +24,9 @@ from typing import Any
 from rookery.actor.build import check_players
 from rookery.checkpoints.policies import RunFiles
 from rookery.checkpoints.store import open_store
+from rookery.config.algorithm import find
 from rookery.config.models import RunConfig, is_far
-from rookery.config.reading import validate
+from rookery.config.reading import for_actors, validate
 from rookery.control.allow import refused, seats_refused
 from rookery.control.home import Home
 from rookery.control.settings import Allow
@@ -131,6 +133,15 @@ def check_seats(
     check_players(config, reseated(config, Seating.of(config, spec), seats), home.find_files)
 
 
+def check_learners(config: RunConfig, spec: EnvironmentSpec, learners: int, actors: int) -> None:
+    """Raise what keeps so many from sharing the batches that a run has with so many actors."""
+    changes = {"count": learners}
+    if config.learner.follows_actors and not find(config.algorithm.kind).corrects_staleness:
+        changes["fragments_per_batch"], _ = for_actors(actors, any_age=False)
+    learner = config.learner.model_copy(update=changes)
+    check_crew(config.model_copy(update={"learner": learner}), Seating.of(config, spec))
+
+
 def check_order(
     home: Home, order: Mapping[str, Any], seat_function: SeatFunction | None = None
 ) -> dict[str, Any]:
@@ -139,7 +150,9 @@ def check_order(
         named = order["environment"]
         return spec_to_json(describe(named["id"], named["kwargs"]))
     config = validate(order["config"])
-    if "actors" in order:
+    if "learners" in order:
+        check_learners(config, spec_from_json(order["spec"]), order["learners"], order["actors"])
+    elif "actors" in order:
         check_actors(home, config, spec_from_json(order["spec"]), order["actors"])
     elif "seats" in order:
         check_seats(home, config, spec_from_json(order["spec"]), order["seats"])
@@ -167,6 +180,8 @@ def _told(error: Exception) -> str:
 
 def _check_allowed(order: Mapping[str, Any], allow: Allow) -> None:
     """The server has judged it; whoever imports what is named judges again."""
+    if "learners" in order:
+        return  # of a run that its workers have judged
     if "seats" in order:
         why = seats_refused(order["seats"], allow, here=True)
     else:

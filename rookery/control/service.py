@@ -37,6 +37,7 @@ from rookery.messages import (
     DeleteRun,
     Origin,
     ScaleActors,
+    ScaleLearner,
     SetSeatMap,
     StartRun,
 )
@@ -160,17 +161,22 @@ class Service:
         return state
 
     async def _checked(self, state: RunState, command: Command) -> Command:
-        """As judged; a match's runs are there, a new seat map's players are made once, and larger
-        batches fit."""
+        """As judged; a match's runs are there, a new seat map's players are made once, larger
+        batches fit, and more learners can share them."""
         command = self._judge.judged(state, command)
         for where, run in runs_named(command):
             self._check_run(where, run)
-        if isinstance(command, SetSeatMap) and why_not(state, command) is None:
+        if why_not(state, command) is not None:
+            return command
+        if isinstance(command, SetSeatMap):
             await self._check({**state.config, "seats": command.seats})
-        if isinstance(command, ScaleActors) and why_not(state, command) is None:
+        if isinstance(command, ScaleActors):
             learner = state.config.get("config", {}).get("learner", {})
             if learner.get("follows_actors") and command.count > state.actors_wanted:
                 await self._check_fits(state, command.count)
+        if isinstance(command, ScaleLearner) and command.count > 1:
+            asked = {"learners": command.count, "actors": state.actors_wanted}
+            await self._check({**state.config, **asked})
         return command
 
     async def _check_fits(self, state: RunState, actors: int) -> None:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar, get_args
 import pytest
 
 from rookery.config.reading import build
+from rookery.control.create import local_service
 from rookery.control.home import Home
 from rookery.control.lease import take_lock
 from rookery.control.local_log import LocalLog, run_here
@@ -26,16 +27,18 @@ from rookery.errors import ConfigError, Forbidden, InputError, UnknownName
 from rookery.messages import (
     MAX_JSON_BYTES,
     Command,
+    CommandAccepted,
     CreateRun,
     Evaluate,
     PauseRun,
     ScaleActors,
+    ScaleLearner,
     SetHyperparameters,
     SetSeatMap,
     StartRun,
 )
 from rookery.server.feed.follower import Follower
-from rookery.spaces import spec_to_json
+from rookery.spaces import spec_from_json, spec_to_json
 from rookery.testing.owner import StandInOwner
 
 T = TypeVar("T")
@@ -281,3 +284,28 @@ def test_ctrl_c_does_not_wait_for_an_environment_that_takes_its_time() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True
     )
     assert (done.stdout, done.stderr) == ("interrupted\n", "")
+
+
+@pytest.mark.parametrize(
+    ("config", "actors", "line"),
+    [
+        ({"algorithm": {"kind": "tests.algorithms.toy_replay:Repeat"}}, 1, "be shared"),
+        ({"actors": {"count": 2, "envs_per_actor": 3}}, 1, "does not divide the 3 lanes"),
+        ({"actors": {"count": 2, "envs_per_actor": 3}}, 2, ""),
+    ],
+)
+def test_learners_share_the_batches_that_a_run_has_now_or_that_is_said_at_once(
+    tmp_path: Path, config: dict[str, Any], actors: int, line: str
+) -> None:
+    home = Home(tmp_path)
+    built = build({"environment": {"id": "CartPole-v1"}}, config)
+    run = home.create(built, spec_from_json(SPEC), "ann")
+    scaled = ScaleActors(run=run, count=actors, **WHO)
+    home.send(scaled)
+    home.record(CommandAccepted(run=run, command=scaled.id))
+    service = local_service(home, LocalLog(home))
+    said = contextlib.nullcontext() if not line else pytest.raises(ConfigError, match=line)
+    with said:
+        run_here(service.submit(ScaleLearner(run=run, count=2, **WHO), wait_s=0.0))
+    sent = [each for each in home.state(run).commands.values() if isinstance(each, ScaleLearner)]
+    assert len(sent) == (not line)
