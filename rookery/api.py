@@ -34,6 +34,7 @@ from rookery.players.seat_map import SeatFunction
 from rookery.spaces import Categorical, Leaf, MultiCategorical
 
 if TYPE_CHECKING:
+    from rookery.launchers.ray.link import Links
     from rookery.tuning.sweep import Sweep
 
 
@@ -98,6 +99,7 @@ def train(
     people, to find it by. `parent`, RUN or RUN@VERSION, is a run to begin with. Raises RookeryError
     if the run fails; Ctrl-C stops it after a checkpoint.
     """
+    from rookery.control.carry import connected
     from rookery.control.create import create_run, labels_of
 
     refuse_while_imported("rookery.train")
@@ -122,8 +124,9 @@ def train(
         )
     standby = Standby(built.learner.threads) if built.launcher == "local" else None
     try:
-        run = create_run(place, built, function, labels_of(name, tags, notes, group))
-        return _carry(place, run, quiet, standby, function)
+        with connected(place, built) as links:
+            run = create_run(place, built, function, labels_of(name, tags, notes, group))
+            return _carry(place, run, quiet, links, standby, function)
     finally:
         if standby is not None:
             standby.close()
@@ -286,12 +289,13 @@ class Run:
     ) -> Run:
         """Go on from the newest checkpoint, in this process; one that has reached its bound needs a
         new one, which counts from its beginning."""
-        from rookery.control.carry import going_on
+        from rookery.control.carry import connected, going_on
 
         refuse_while_imported("Run.resume")
         bounds = {"steps": steps, "minutes": minutes, "until_return": until_return}
         ask = going_on(self._home, self.id, _given(bounds))
-        return _carry(self._home, self.id, quiet, seat_function=seat_map, ask=ask)
+        with connected(self._home, self.config) as links:
+            return _carry(self._home, self.id, quiet, links, seat_function=seat_map, ask=ask)
 
     def evaluate(self, episodes: int = 100, seed: int = 0) -> dict[str, Any]:
         """Greedy and sampled play of fresh episodes."""
@@ -355,6 +359,7 @@ def _carry(
     home: Home,
     run: str,
     quiet: bool,
+    links: Links,
     standby: Standby | None = None,
     seat_function: SeatFunction | None = None,
     ask: Command | None = None,
@@ -365,12 +370,12 @@ def _carry(
 
     began = time.monotonic()
     if quiet:
-        state = carry(home, run, None, standby, seat_function, ask)
+        state = carry(home, run, None, standby, seat_function, ask, links=links)
     else:
         before = home.state(run)
         progress = Progress(run, sys.stdout, home.config(before), before)
         with progress:
-            state = carry(home, run, progress, standby, seat_function, ask)
+            state = carry(home, run, progress, standby, seat_function, ask, links=links)
         if state is not None:
             progress.summary(result_here(home, state, began))
     if state is not None and state.status == "failed":

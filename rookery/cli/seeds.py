@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import secrets
 import sys
 import time
@@ -15,6 +16,7 @@ from rookery.cli.live_line import LiveLine
 from rookery.cli.options import labels_from
 from rookery.cli.summary import settings
 from rookery.cli.text import aggregate_text, print_group, print_json, say, server_shown
+from rookery.cli.train import connecting
 from rookery.cli.waiting import waiting
 
 if TYPE_CHECKING:
@@ -78,12 +80,14 @@ def _train_here(
 
     home = Home.default()
     runs, parent = list[str](), configs[0].parent
-    for config in configs:
-        own = config.model_copy(update={"parent": parent})
-        runs.append(create_run(home, own, labels=_named(labels, own)))
-        parent = home.config(home.state(runs[-1])).parent  # `last` is another run now
-    with GroupProgress(labels["group"], configs, out) as progress:
-        carry_all(home, runs, _looking(runs, progress))
+    with contextlib.ExitStack() as stack:
+        links = connecting(home, configs[0], stack)
+        for config in configs:
+            own = config.model_copy(update={"parent": parent})
+            runs.append(create_run(home, own, labels=_named(labels, own)))
+            parent = home.config(home.state(runs[-1])).parent  # `last` is another run now
+        with GroupProgress(labels["group"], configs, out) as progress:
+            carry_all(home, runs, _looking(runs, progress), links)
     return LocalClient(home).group(labels["group"])
 
 

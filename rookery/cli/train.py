@@ -52,7 +52,7 @@ def _train_here(arguments: argparse.Namespace, began: float) -> int:
                 from rookery.control.home import Home
 
                 home = Home.default()
-                links = _connecting(home, config, stack)
+                links = connecting(home, config, stack)
                 run = create_run(home, config, labels=labels_from(arguments))
             return _carry(home, run, arguments.json, began, standby, links=links)
     finally:
@@ -60,17 +60,13 @@ def _train_here(arguments: argparse.Namespace, began: float) -> int:
             standby.close()
 
 
-def _connecting(home: Home, config: RunConfig, stack: contextlib.ExitStack) -> Links | None:
-    """On the cluster before there is a run: what is wrong with it is said at once."""
-    if config.launcher != "ray":
-        return None
-    from rookery.launchers.ray.link import Links
+def connecting(home: Home, config: RunConfig, stack: contextlib.ExitStack) -> Links:
+    """On the cluster before there is a run, if it is for one."""
+    from rookery.control.carry import connected
 
-    links = Links()
-    stack.callback(links.close)
-    with waiting("getting onto the Ray cluster"):
-        links.to(home.settings.ray.here()).wait()
-    return links
+    said = "getting onto the Ray cluster" if config.launcher == "ray" else ""
+    with waiting(said) if said else contextlib.nullcontext():
+        return stack.enter_context(connected(home, config))
 
 
 def _train_far(arguments: argparse.Namespace, began: float) -> int:
@@ -119,7 +115,7 @@ def resume(arguments: argparse.Namespace, began: float) -> int:
         _check_checkpoints(home, run)
         _check_environment(home, run)
     with contextlib.ExitStack() as stack:
-        links = _connecting(home, home.config(home.state(run)), stack)
+        links = connecting(home, home.config(home.state(run)), stack)
         ask = going_on(home, run, bounds_from(arguments))
         return _carry(home, run, arguments.json, began, ask=ask, links=links)
 

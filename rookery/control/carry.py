@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import sys
 import time
@@ -12,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rookery.bus import LATEST
+from rookery.config.models import RunConfig
 from rookery.control.context import open_context
 from rookery.control.controller import Controller
 from rookery.control.create import author
@@ -94,16 +94,27 @@ def carry(
             return ended
 
 
-def carry_all(home: Home, runs: Sequence[str], tick: Callable[[Fleet], None]) -> list[RunState]:
-    """Carry several to their ends, as many at a time as there are CPUs for; `tick` sees how they
-    are. Ctrl-C stops them all."""
+@contextmanager
+def connected(home: Home, config: RunConfig) -> Iterator[Links]:
+    """On the cluster before there is a run, if it is for one: what is wrong is said at once."""
+    with contextlib.closing(Links()) as links:
+        if config.launcher == "ray":
+            links.to(home.settings.ray.here()).wait()
+        yield links
+
+
+def carry_all(
+    home: Home, runs: Sequence[str], tick: Callable[[Fleet], None], links: Links
+) -> list[RunState]:
+    """Carry several of one launcher to their ends, as many at a time as there are CPUs for; `tick`
+    sees how they are. Ctrl-C stops them all."""
     home.check_writable()
     home.send(*(StartRun(run=run, author=author()) for run in runs))
-    cpus = home.settings.cpus or os.cpu_count() or 1
-    with contextlib.closing(Links()) as links, _stop_on_interrupt(home, runs) as obey:
+    launcher, settings = home.config(home.state(runs[0])).launcher, home.settings
+    with _stop_on_interrupt(home, runs) as obey:
         fleet = Fleet(
             home,
-            lambda: cpus,
+            lambda: settings.cpus or links.cpus(launcher, settings.ray.here()),
             lambda run, config: make_launcher(launch_of(home, run, config, links)),
             mine=lambda state: state.id in runs,
             by="terminal",

@@ -65,7 +65,7 @@ def main(arguments: argparse.Namespace) -> int:
             place = {
                 "url": url,
                 "pid": os.getpid(),
-                "cpus": settings.cpus or _cpus(settings, links),
+                "cpus": settings.cpus or links.cpus(settings.launcher, settings.ray.here()),
                 "launcher": settings.launcher,
             }
 
@@ -130,13 +130,6 @@ def _links(settings: Settings) -> Iterator[Links]:
         links.close()
 
 
-def _cpus(settings: Settings, links: Links) -> int:
-    """That runs share, where nobody said how many."""
-    if settings.launcher == "ray":
-        return links.to(settings.ray.here()).cpus
-    return os.cpu_count() or 1
-
-
 @contextlib.contextmanager
 def control_plane(
     home: Home, settings: Settings, carries: bool, links: Links | None = None
@@ -148,8 +141,10 @@ def control_plane(
     from rookery.server.fleet_thread import FleetThread
 
     links = links or Links()
-    budget = settings.cpus
-    cpus = (lambda: _cpus(settings, links)) if budget is None else (lambda: budget)
+
+    def cpus() -> int:
+        return settings.cpus or links.cpus(settings.launcher, settings.ray.here())
+
     carrier = FleetThread(home, cpus, links) if carries else None
     follower = Follower(home)
     if carrier is not None:

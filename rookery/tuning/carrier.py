@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 def run_cost(config: RunConfig) -> int:
     """CPUs that a run wants, as `control.queue.cost` counts them."""
-    return 1 if config.launcher == "inline" else 1 + config.actors.count
+    return 1 if config.launcher == "inline" else config.learner.count + config.actors.count
 
 
 def cpus_here(home: Home) -> int:

@@ -244,9 +244,10 @@ class Conductor:
 
 
 def check_room(home: Home, config: RunConfig) -> None:
-    """Raise where not even one trial finds its CPUs."""
+    """Raise where not even one trial finds its CPUs. A cluster elsewhere may grow."""
     cpus, actors = cpus_here(home), config.actors.count
-    if config.launcher == "local" and actors > cpus:
+    ours = config.launcher == "ray" and not home.settings.ray.here().address
+    if (config.launcher == "local" or ours) and actors > cpus:
         raise ConfigError(
             f"there is no room for a single trial: it has {actors} actors, and there are "
             f"{cpus} CPUs; lower --actors"

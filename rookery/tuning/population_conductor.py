@@ -82,15 +82,22 @@ class PopulationConductor(Conductor):
         return is_stopped and all(m.is_settled or m.status == "stopped" for m in members)
 
     def _begin(self) -> None:
-        """Everybody at once: whoever carries the runs begins them as CPUs allow."""
+        """Everybody at once, if nobody said how many: whoever carries the runs begins them as CPUs
+        allow."""
+        most = self.spec.jobs or self.spec.trials
         known = {trial.number for trial in self.trials}
         for number in range(self.spec.trials):
-            if number not in known:
+            if number not in known and self._at_work < most:
                 self._begin_trial(number)
         plain = self.configs.plain
         explored = explored_keys(self.spec.space, live_values(plain))
         for move in next_generation(self.spec, self.members, explored, plain.seed):
-            self._make(move)
+            if self._at_work < most:
+                self._make(move)
+
+    @property
+    def _at_work(self) -> int:
+        return sum(member.attempt.is_busy for member in self.members)
 
     def _create(self, number: int, seed: int, values: Values) -> None:
         self._create_run(number, 0, values, self._config(number, 0, values))

@@ -204,7 +204,7 @@ class Sweep:
             self._files.ask_to_stop(self.id, False)
             with closing(Links()) as links:
                 conductor = self._conductor(links, tune, rungs)
-                cpus = max(cpus_here(self._home), conductor.jobs * self.run_cost)
+                cpus = max(self._cpus(links), conductor.jobs * self.run_cost)
                 with (
                     closing(conductor),
                     closing(Carrier(self._home, conductor.log.is_mine, cpus, links)) as carrier,
@@ -213,6 +213,14 @@ class Sweep:
                     carrier.leave()
             self._keep_best(conductor.trials)
         return self.status
+
+    def _cpus(self, links: Links) -> int:
+        """That its runs share where no server carries them."""
+        settings, launcher = self._home.settings, self.configs.plain.launcher
+        if launcher != "ray" or settings.cpus or self._home.has_server():
+            return cpus_here(self._home)
+        links.to(settings.ray.here()).wait()
+        return links.cpus(launcher, settings.ray.here())
 
     def _conductor(self, links: Links, tune: Tune | None, rungs: Sequence[int] | None) -> Conductor:
         if tune is None and not is_on_tune(self.spec, self.configs.plain):

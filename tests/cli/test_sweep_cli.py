@@ -63,6 +63,10 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
         "--steps",
     ),
     "no room": ((*CARTPOLE, *GAMMA, "--actors", "60"), "no room for a single trial"),
+    "no room on a cluster here": (
+        (*CARTPOLE, *GAMMA, "--actors", "60", "--launcher", "ray"),
+        "no room for a single trial",
+    ),
     "no room in the space": (
         (*CARTPOLE, "--search", "actors.count=int:1..60"),
         "no room for a single trial",

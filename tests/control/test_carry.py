@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+import rookery
 from rookery.bus import Outgoing
+from rookery.cli import main
 from rookery.config.reading import build
-from rookery.control.carry import carry
+from rookery.control.carry import carry, carry_all
 from rookery.control.create import create_run
 from rookery.control.home import Home
 from rookery.control.run_state import RunState
+from rookery.envs.registry import describe
+from rookery.errors import InputError
+from rookery.launchers.ray.link import Link, Links
 
 
 @pytest.fixture
@@ -63,3 +70,39 @@ def test_how_it_ended_is_handed_on_as_well(home: Home) -> None:
     state = carry(home, create_run(home, config), lambda now, metrics, trouble: seen.append(now))
     assert state is not None and state.status == "failed"
     assert seen[-1] == state
+
+
+class Counted(Exception):
+    """What a fleet would share."""
+
+
+@pytest.mark.parametrize(("launcher", "cpus"), [("ray", 24), ("local", os.cpu_count())])
+def test_runs_on_a_cluster_share_its_cpus_and_not_those_of_their_owner(
+    home: Home, monkeypatch: pytest.MonkeyPatch, launcher: str, cpus: int
+) -> None:
+    def fleet(home: Home, cpus: Callable[[], int], *_: object, **__: object) -> None:
+        raise Counted(cpus())
+
+    config = build({"environment": {"id": "CartPole-v1"}, "launcher": launcher})
+    run = home.create(config, describe("CartPole-v1", {}), "ann")
+    monkeypatch.setattr("rookery.control.carry.Fleet", fleet)
+    monkeypatch.setattr(Link, "cpus", 24)
+    with closing(Links()) as links, pytest.raises(Counted) as counted:
+        carry_all(home, [run], lambda fleet: None, links)
+    assert counted.value.args == (cpus,)
+
+
+def test_no_run_is_made_for_a_cluster_that_nobody_answers_for(
+    home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def wait(link: Link) -> None:
+        raise InputError("nobody answers there")
+
+    monkeypatch.setattr(Link, "wait", wait)
+    monkeypatch.setenv("ROOKERY_HOME", str(home.path))
+    with pytest.raises(InputError, match="nobody answers there"):
+        rookery.train("CartPole-v1", launcher="ray", home=home.path, quiet=True)
+    typed = ("train", "CartPole-v1", "--launcher", "ray", "--seeds", "2")
+    assert main.run(typed, 0.0) == 2
+    assert capsys.readouterr().err == "rookery: nobody answers there\n"
+    assert home.states() == {}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rookery.config.live import changed
 from rookery.config.models import RunConfig
 from rookery.config.reading import build
-from rookery.control.run_state import RunState
+from rookery.control.run_state import ACTIVE, RunState
 from rookery.errors import ConfigError
 from rookery.messages import StopRun
 from rookery.spaces import spec_from_json
@@ -41,6 +41,7 @@ POPULATION: dict[str, Any] = {
     "trials": MEMBERS,
     "generations": GENERATIONS,
     "search": SEARCH,
+    "jobs": None,
 }
 
 
@@ -107,6 +108,20 @@ def test_whenever_its_process_dies_a_population_comes_to_the_same(tmp_path: Path
             if sweep.step():
                 break
             sweep.again()
+        is_whole(sweep)
+        assert shape(sweep) == expected
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_no_more_members_train_at_a_time_than_was_said(tmp_path: Path, jobs: int) -> None:
+    with scripted_sweep(tmp_path / "all", **POPULATION) as sweep:
+        sweep.to_its_end()
+        expected = shape(sweep)
+    with scripted_sweep(tmp_path / "few", **{**POPULATION, "jobs": jobs}) as sweep:
+        while not sweep.step():
+            states = sweep.home.states().values()
+            asked = [state for state in states if state.status in ACTIVE or state.commands]
+            assert len(asked) <= jobs
         is_whole(sweep)
         assert shape(sweep) == expected
 

@@ -266,6 +266,10 @@ class Links:
             self._links[key] = Link(settings)
         return self._links[key]
 
+    def cpus(self, launcher: str, settings: RaySettings) -> int:
+        """That runs with a launcher share: the cluster's, as they are now, or this machine's."""
+        return self.to(settings).cpus if launcher == "ray" else os.cpu_count() or 1
+
     def close(self) -> None:
         for link in self._links.values():
             link.close()
