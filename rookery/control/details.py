@@ -107,6 +107,8 @@ def config_now(state: RunState, config: RunConfig) -> dict[str, Any]:
         found |= {"seats": dict(state.seats), "seat_map": ""}
     if state.actors:  # no config has 0: a run that was scaled to that shows what it began with
         found["actors"] |= {"count": state.actors}
+    if state.learners:
+        found["learner"] |= {"count": state.learners}
     return found
 
 

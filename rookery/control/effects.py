@@ -77,7 +77,8 @@ def creates(config: RunConfig, start: bool, forked: str = "") -> str:
     what += f", forked from {forked}," if forked else ""
     if not start:
         return f"creates {what}; it waits to be started"
-    return f"creates {what} and starts it: 1 learner, {_count(config.actors.count, 'actor')}"
+    workers = f"{_count(config.learner.count, 'learner')}, {_count(config.actors.count, 'actor')}"
+    return f"creates {what} and starts it: {workers}"
 
 
 def _starts(state: RunState, bounds: str, is_owned: bool) -> str:

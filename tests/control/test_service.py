@@ -15,6 +15,8 @@ import pytest
 
 from rookery.config.reading import build
 from rookery.control.create import local_service
+from rookery.control.details import config_now
+from rookery.control.effects import creates
 from rookery.control.home import Home
 from rookery.control.lease import take_lock
 from rookery.control.local_log import LocalLog, run_here
@@ -309,3 +311,16 @@ def test_learners_share_the_batches_that_a_run_has_now_or_that_is_said_at_once(
         run_here(service.submit(ScaleLearner(run=run, count=2, **WHO), wait_s=0.0))
     sent = [each for each in home.state(run).commands.values() if isinstance(each, ScaleLearner)]
     assert len(sent) == (not line)
+
+
+def test_learners_are_counted_wherever_it_is_said_who_works_on_a_run(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    config = build({"environment": {"id": "CartPole-v1"}, "learner": {"count": 2}})
+    assert creates(config, start=True).endswith("starts it: 2 learners, 1 actor")
+    run = home.create(config, spec_from_json(SPEC), "ann")
+    for count, shown in ((4, 4), (0, 2)):  # no config has 0
+        scaled = ScaleLearner(run=run, count=count, **WHO)
+        home.send(scaled)
+        home.record(CommandAccepted(run=run, command=scaled.id))
+        state = home.state(run)
+        assert config_now(state, home.config(state))["learner"]["count"] == shown
