@@ -11,6 +11,7 @@ import pytest
 from rookery.actor.transport import ActorTransport
 from rookery.checkpoints.checkpoint import Checkpoint, newest_checkpoint
 from rookery.checkpoints.store import open_store
+from rookery.config.live import changed
 from rookery.config.reading import build
 from rookery.control.context import open_context
 from rookery.control.create import create_run
@@ -19,7 +20,8 @@ from rookery.envs.registry import register
 from rookery.launchers.inline import take_turns
 from rookery.learner.manifest import LearnerManifest
 from rookery.learner.manifest import pending_fragments as pending
-from rookery.messages import Event, RunEnded, UpdateSkipped
+from rookery.messages import Event, LearnerOrders, RunEnded, UpdateSkipped
+from rookery.messages import HyperparametersChanged as Changed
 from rookery.testing.envs import CountingEnv
 from rookery.worker import WorkerId
 
@@ -116,3 +118,62 @@ def test_an_update_that_is_not_finite_is_skipped_and_several_in_a_row_are_the_en
         assert end.status == "failed" and end.reason.startswith("update ")
         assert "the 3rd in a row: training diverged; lower" in end.reason
         assert end.updates == checkpoint.manifest.number == skips(said)[0][0] + 2
+
+
+RATE = "algorithm.learning_rate"
+CHANGES = [{"steps": 100, "set": {RATE: 1e-3}}, {"steps": 200, "set": {RATE: 2e-3}}]
+
+CHANGING: dict[str, Any] = {
+    "environment": {"id": "CartPole-v1"},
+    "launcher": "inline",
+    "actors": {"envs_per_actor": 4, "rollout_steps": 16},
+    "checkpoint": {"every_updates": 1},
+    "stop": {"steps": 400},
+    "changes": CHANGES,
+}
+
+
+def orders(revision: int, values: dict[str, float]) -> LearnerOrders:
+    return LearnerOrders(revision=revision, paused=False, hyperparameters=values, checkpoints=0)
+
+
+def life(home: Home, run: str, number: int, asked: LearnerOrders, killed_at: int) -> list[Any]:
+    """One life of a run: what it told of its hyperparameters, with the steps trained by then."""
+    context = open_context(home, run)
+    told: list[Any] = []
+
+    def record(*events: Event) -> None:
+        told.extend((e.env_steps, e.values) for e in events if isinstance(e, Changed))
+
+    object.__setattr__(context, "record", record)
+    object.__setattr__(context, "orders", asked)
+    work = take_turns(context, WorkerId("inline", 0, number), lambda: False)
+    for _ in work:
+        if told and told[-1][0] >= killed_at:
+            break
+    work.close()
+    return told
+
+
+@pytest.mark.parametrize("killed_at", [100, 200, 10**6])
+def test_values_change_at_their_steps_whenever_a_run_is_killed(
+    tmp_path: Path, killed_at: int
+) -> None:
+    home = Home(tmp_path)
+    run = create_run(home, build(CHANGING))
+    plain = orders(0, {})
+    first = life(home, run, 1, plain, killed_at)
+    told = first + (life(home, run, 2, plain, 10**6) if killed_at < 10**6 else [])
+    config = home.config(home.state(run))
+    assert all(values == changed(config, steps, {}) for steps, values in told)
+    assert min(s for s, values in told if values[RATE] == 1e-3) in range(100, 200)
+    assert min(s for s, values in told if values[RATE] == 2e-3) in range(200, 300)
+    assert told[-1][1] == {RATE: 2e-3}
+
+
+def test_a_command_goes_before_the_changes_of_a_config(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    run = create_run(home, build(CHANGING))
+    said = {RATE: 5e-3}
+    told = life(home, run, 1, orders(1, said), 10**6)
+    assert len(told) >= 2 and all(values == said for _, values in told)
