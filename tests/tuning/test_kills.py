@@ -9,6 +9,7 @@ import contextlib
 import random
 import signal
 import subprocess
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -148,9 +149,11 @@ def test_a_population_breeds_by_true_forks_and_its_best_schedule_can_be_trained(
 def test_a_population_survives_kills(cli: Cli) -> None:
     rng = random.Random(2)
     started = cli.start(*bred(4, 5, 10_000))
+    killed = Counter[str]()
     for _ in range(KILLS // 2):
-        started = _after_a_kill(cli, started, rng)
+        started = _after_a_kill(cli, started, rng, killed)
     started.finish(timeout=1800, expect=0)
+    assert killed.keys() == {"main", "worker"}, killed
     check_bred(cli, sweep_of(cli))
 
 
@@ -183,21 +186,26 @@ def test_twenty_trials_survive_twenty_kills(cli: Cli) -> None:
         *("--steps", 2000, *TINY),
     )
     started = cli.start(*arguments)
+    killed = Counter[str]()
     for _ in range(KILLS):
-        started = _after_a_kill(cli, started, rng)
+        started = _after_a_kill(cli, started, rng, killed)
     started.finish(timeout=1800, expect=0)
+    assert killed.keys() == {"main", "worker"}, killed
     is_whole(cli, sweep_of(cli))
 
 
-def _after_a_kill(cli: Cli, started: Started, rng: random.Random) -> Started:
-    """Who carries the sweep now."""
+def _after_a_kill(cli: Cli, started: Started, rng: random.Random, killed: Counter[str]) -> Started:
+    """Who carries the sweep now; `killed` counts what was killed in truth."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         started.process.wait(timeout=rng.uniform(1.0, 8.0))
         return started  # it has finished before its next kill
     if rng.random() < 0.5:
         started.kill()
+        killed["main"] += 1
         return cli.start("sweep", "resume", "last", run=started.run)
     children = psutil.Process(started.pid).children()
     if children:
-        rng.choice(children).send_signal(signal.SIGKILL)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            rng.choice(children).send_signal(signal.SIGKILL)
+            killed["worker"] += 1
     return started

@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import textwrap
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,14 +84,20 @@ def test_a_tuner_is_ray_tunes_own(cli: Cli, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr.decode()
 
 
-def _after_a_kill(cli: Cli, started: Started, rng: random.Random) -> Started:
-    """Who carries the sweep now: its own process, a worker or the head of Ray is killed."""
+KINDS = ["main", "worker", "head"]  # of what is killed
+
+
+def _after_a_kill(cli: Cli, started: Started, rng: random.Random, killed: Counter[str]) -> Started:
+    """Who carries the sweep now: its own process, a worker or the head of Ray is killed, and that
+    is counted."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         started.process.wait(timeout=rng.uniform(3.0, 12.0))
         return started  # it has finished before its next kill
-    whom = rng.choice(("main", "worker", "head"))
+    missing = [each for each in KINDS if not killed[each]]
+    whom = rng.choice(missing or KINDS)
     if whom == "main":
         started.kill()
+        killed[whom] += 1
         return cli.start("sweep", "resume", "last", run=started.run)
     below = psutil.Process(started.pid).children(recursive=True)
     words = "gcs_server" if whom == "head" else "ray::"
@@ -98,6 +105,7 @@ def _after_a_kill(cli: Cli, started: Started, rng: random.Random) -> Started:
     if found:
         with contextlib.suppress(psutil.NoSuchProcess):
             rng.choice(found).kill()
+            killed[whom] += 1
     return started
 
 
@@ -113,7 +121,9 @@ def _command(process: psutil.Process) -> list[str]:
 def test_twenty_trials_on_tune_survive_kills_of_main_workers_and_the_head(cli: Cli) -> None:
     rng = random.Random(3)
     started = cli.start(*new(20, 2000))
+    killed = Counter[str]()
     for _ in range(10):
-        started = _after_a_kill(cli, started, rng)
+        started = _after_a_kill(cli, started, rng, killed)
     started.finish(timeout=1800, expect=0)
+    assert killed.keys() == set(KINDS), killed
     is_whole(cli, sweep_of(cli))
