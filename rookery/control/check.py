@@ -24,9 +24,8 @@ from typing import Any
 from rookery.actor.build import check_players
 from rookery.checkpoints.policies import RunFiles
 from rookery.checkpoints.store import open_store
-from rookery.config.algorithm import find
 from rookery.config.models import RunConfig, is_far
-from rookery.config.reading import for_actors, validate
+from rookery.config.reading import validate
 from rookery.control.allow import refused, seats_refused
 from rookery.control.home import Home
 from rookery.control.settings import Allow
@@ -35,13 +34,13 @@ from rookery.envs.registry import check_importable, describe
 from rookery.errors import Forbidden, InputError, RookeryError
 from rookery.output import keep_stdout
 from rookery.players.seat_map import SeatFunction, Seating, reseated
+from rookery.processes import memory_bytes
 from rookery.spaces import EnvironmentSpec, spec_from_json, spec_to_json
 from rookery.worker.policies import (
     check_crew,
     fragment_bytes,
     fragments_with,
     least_experience,
-    memory_bytes,
     most_fragments,
 )
 from rookery.worker.xla import prepare_xla
@@ -135,9 +134,7 @@ def check_seats(
 
 def check_learners(config: RunConfig, spec: EnvironmentSpec, learners: int, actors: int) -> None:
     """Raise what keeps so many from sharing the batches that a run has with so many actors."""
-    changes = {"count": learners}
-    if config.learner.follows_actors and not find(config.algorithm.kind).corrects_staleness:
-        changes["fragments_per_batch"], _ = for_actors(actors, any_age=False)
+    changes = {"count": learners, "fragments_per_batch": fragments_with(config, actors)}
     learner = config.learner.model_copy(update=changes)
     check_crew(config.model_copy(update={"learner": learner}), Seating.of(config, spec))
 

@@ -5,7 +5,6 @@ Actor and learner both need these, and neither knows the other.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -16,9 +15,11 @@ from rookery.algorithms.batch import blank
 from rookery.algorithms.networks import Network
 from rookery.algorithms.policies import PolicySetup, grouped
 from rookery.config.models import RunConfig
+from rookery.config.reading import for_actors
 from rookery.errors import ConfigError
 from rookery.messages.steps import named_arrays
 from rookery.players.seat_map import Seating
+from rookery.processes import memory_bytes
 
 EPISODE_BYTES = 16  # of the header, for each row: an episode that ends takes some 30
 HEADER_BYTES = 16 << 10
@@ -105,11 +106,6 @@ def fragment_bytes(config: RunConfig, seating: Seating) -> int:
     return total
 
 
-def memory_bytes() -> int:
-    """Of this machine."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
 def most_fragments(config: RunConfig, seating: Seating) -> int:
     """Of a batch: it is held as it came and as it is trained, so half of the memory must hold
     one."""
@@ -122,7 +118,9 @@ def fragments_with(config: RunConfig, actors: int) -> int:
         algorithm_of(policy.algorithm).corrects_staleness for policy in config.all_policies.values()
     )
     learner = config.learner
-    return actors if learner.follows_actors and not all_ages else learner.fragments_per_batch
+    return (
+        for_actors(actors, all_ages)[0] if learner.follows_actors else learner.fragments_per_batch
+    )
 
 
 def least_experience(config: RunConfig, seating: Seating) -> int:

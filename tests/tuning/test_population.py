@@ -234,7 +234,7 @@ def test_a_population_may_begin_with_a_version_of_another_run(home: Path) -> Non
             for stage in (stage for stage in later if stage.parent):
                 run, _, version = stage.parent.rpartition("@")
                 assert run != "first"
-                assert int(version) == bound(STEPS, stage.generation - 1, GENERATIONS)
+                assert int(version) == sweep.spec.bound(STEPS, stage.generation - 1)
         assert any(stage.parent for member in members(sweep) for stage in member.stages)
 
 
