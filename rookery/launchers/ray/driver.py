@@ -23,7 +23,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rookery.launchers.ray.ends import LOST, Ended, explain
 from rookery.launchers.ray.host import RunHost, Switchboard
-from rookery.launchers.ray.nodes import nodes, wanted
+from rookery.launchers.ray.nodes import nodes, reaches, wanted
 from rookery.launchers.ray.placed import PlacedHost, PlacedWorker
 from rookery.launchers.ray.tunnel import Tunnel
 from rookery.launchers.ray.words import (
@@ -68,6 +68,8 @@ class Driver:
         self._over = threading.Event()
         self._tunnels: dict[str, Tunnel] = {}
         self._tuning: Tuning | None = None
+        # a client has no way to the nodes, so it takes whoever is silent for busy
+        self._reaches: Callable[[str], bool] = (lambda node: True) if is_client else reaches
         host_class = Switchboard if is_client else RunHost
         self._host_class = ray.remote(num_cpus=0, max_restarts=0)(host_class)
         self._worker_class = ray.remote(max_restarts=0, max_concurrency=4)(RayWorker)
@@ -175,7 +177,7 @@ class Driver:
             order.kind, order.index, order.incarnation
         )
         briefed = (order.briefing, self._namespace, host_name(run), self._node)
-        return PlacedWorker(order, handle, briefed)
+        return PlacedWorker(order, handle, briefed, self._reaches)
 
     def _strategy(self, order: Order) -> Any:
         """Actors are spread; a learner is best beside the bus, where there is room for it."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any
 
 import ray
 
 from rookery.launchers.ray.words import Node, Order
 
+KNOCK_S = 2.0
 _CHOICES = ("!", "in(")  # of labels, which Ray alone judges
 
 
@@ -23,6 +25,19 @@ def nodes(here: str = "") -> list[Node]:
         )
         for found in ray.nodes()
     ]
+
+
+def reaches(node: str) -> bool:
+    """Whether a node lets anyone in where its raylet listens, however busy its workers are."""
+    for each in ray.nodes():
+        if each["NodeID"] == node:
+            address = each["NodeManagerAddress"], each["NodeManagerPort"]
+            try:
+                socket.create_connection(address, KNOCK_S).close()
+            except OSError:
+                return False
+            return True
+    return False
 
 
 def wanted(order: Order, found: list[dict[str, Any]], free: dict[str, float]) -> str:

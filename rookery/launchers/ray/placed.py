@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,13 @@ from rookery.launchers.ray.worker import Birth, End, Glance
 from rookery.worker.progress import Mirror
 
 LOOK_S = 1.0
-UNANSWERED_S = 3.0  # since the last answer: then a worker is out of reach
+UNANSWERED_S = 3.0  # since the last answer: then its node is asked
 HELD_UP_S = 1.0  # of the driver itself: then each worker has its time again
 SAY_S = 0.5  # to say where it hangs
 HOST_STARTS_S = 90.0  # a loaded machine starts a process slowly
 HOST_SILENT_S = 15.0
+
+_knocks = ThreadPoolExecutor(32, "knock")
 
 _births = msgspec.msgpack.Decoder(Birth)
 _ends = msgspec.msgpack.Decoder(End)
@@ -34,7 +36,14 @@ _glances = msgspec.msgpack.Decoder(Glance)
 
 
 class PlacedWorker:
-    def __init__(self, order: Order, handle: Any, briefed: tuple[Any, ...]) -> None:
+    def __init__(
+        self,
+        order: Order,
+        handle: Any,
+        briefed: tuple[Any, ...],
+        reaches: Callable[[str], bool],
+    ) -> None:
+        """`reaches`: whether a node can be reached, by its id."""
         self.order, self.handle = order, handle
         self.birth: Birth | None = None
         self.ended: Ended | None = None
@@ -42,7 +51,9 @@ class PlacedWorker:
         self._since = time.monotonic()
         self._stop_by: float | None = None
         self._glance: Future[bytes] | None = None
-        self._looked = self._heard = self._minded = 0.0
+        self._looked = self._heard = self._minded = self._knocked = 0.0
+        self._reaches = reaches
+        self._knock: Future[bool] | None = None
         self._mirror = Mirror(Path(order.progress)) if order.progress else None
         self._briefed = briefed
         self.call: Future[bytes] = asked(handle.born)  # then its work: another version's may differ
@@ -87,8 +98,19 @@ class PlacedWorker:
             self._glance = None
         if self._glance is None and now - self._looked >= LOOK_S:
             self._glance, self._looked = asked(self.handle.look), now
-        if self._mirror is not None and now - self._heard >= UNANSWERED_S:
+        if self._mirror is not None and now - self._heard >= UNANSWERED_S and self._is_cut_off(now):
             self._mirror.lose()
+
+    def _is_cut_off(self, now: float) -> bool:
+        """Code of its environment may keep a worker from answering: its node decides, which a
+        thread asks."""
+        if self._knock is None and now - self._knocked >= LOOK_S:
+            assert self.birth is not None
+            self._knock, self._knocked = _knocks.submit(self._reaches, self.birth.node), now
+        if self._knock is None or not self._knock.done():
+            return False
+        knock, self._knock = self._knock, None
+        return knock.exception() is None and not knock.result()
 
     def take(self, content: bytes) -> Ended | None:
         """What its call has answered: its birth, after which it works, or its end."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
@@ -203,17 +203,37 @@ def test_a_full_disk_of_the_owner_costs_a_log_and_no_worker(
     assert (tmp_path / "log").read_bytes() == b"saidlast words"
 
 
+class AtOnce:
+    """A pool that has done all that it is given."""
+
+    def submit(self, work: Callable[[str], bool], node: str) -> Future[bool]:
+        done: Future[bool] = Future()
+        try:
+            done.set_result(work(node))
+        except RayError as error:
+            done.set_exception(error)
+        return done
+
+
 class Watched:
     """One worker, and a clock that only moves when told."""
 
     def __init__(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.file, self.actor = 1000.0, file, Actor()
+        self.node_answers: bool | Exception = False
+        monkeypatch.setattr("rookery.launchers.ray.placed._knocks", AtOnce())
         clock = SimpleNamespace(monotonic=lambda: self.now)
         monkeypatch.setattr("rookery.launchers.ray.placed.time", clock)
         order = Order("actor-0.1", "actor", 0, 1, b"", progress=str(file))
-        self.worker = PlacedWorker(order, self.actor, ())
+        self.worker = PlacedWorker(order, self.actor, (), self._reaches)
         self.worker.take(msgspec.msgpack.encode(OURS))
         self.worker.look()
+
+    def _reaches(self, node: str) -> bool:
+        assert node == OURS.node
+        if isinstance(self.node_answers, Exception):
+            raise self.node_answers
+        return self.node_answers
 
     def answer(self, glance: Glance) -> None:
         self.actor.say("look", glance)
@@ -259,6 +279,19 @@ def test_a_worker_that_does_not_answer_is_silent_whatever_it_was_doing(
     watched.go_on(LOOK_S)
     watched.answer(Glance(8, "step", known=True))
     assert watched.progress.doing == "step"
+
+
+@pytest.mark.parametrize("answers", [True, raised(RayError)], ids=["it does", "nobody knows"])
+def test_a_worker_that_is_too_busy_to_answer_has_its_deadline_while_its_node_answers(
+    watched: Watched, answers: bool | Exception
+) -> None:
+    watched.node_answers = answers
+    watched.answer(Glance(7, "step", known=True))
+    watched.go_on(100.0)
+    assert watched.progress.doing == "step"
+    watched.node_answers = False
+    watched.go_on(LOOK_S + 0.5)
+    assert watched.progress.doing == "out of reach"
 
 
 @pytest.mark.parametrize("was", LONG_BEGINNINGS)

@@ -1,14 +1,15 @@
-"""What a worker without a place waits for, from what Ray says of its nodes."""
+"""What a worker waits for without a place, by what Ray says of its nodes; who can be reached."""
 
 from __future__ import annotations
 
+import socket
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rookery.launchers.ray.nodes import wanted
+from rookery.launchers.ray.nodes import reaches, wanted
 from rookery.launchers.ray.words import Order
 
 
@@ -82,3 +83,11 @@ def test_room_is_promised_only_where_there_may_be_and_denied_only_where_there_is
     else:
         assert "none is free" in said or "there is room" in said
     assert ("there is room" in said) <= all(free[n] >= asked[n] for n in asked)
+
+
+def test_a_node_is_reached_where_its_raylet_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        place = {"NodeManagerAddress": "127.0.0.1", "NodeManagerPort": listening.getsockname()[1]}
+        monkeypatch.setattr("ray.nodes", lambda: [{"NodeID": "a", **place}])
+        assert reaches("a") and not reaches("b")
+    assert not reaches("a")
