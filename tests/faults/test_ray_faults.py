@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ pytestmark = [
     pytest.mark.skipif(usable() is not None, reason=str(usable())),
 ]
 
+EVERYBODY = (("learner", 0), ("actor", 0), ("actor", 1))
 GOES_ON_S = 90.0  # a busy machine starts Ray's processes slowly
 FOREVER = 100_000_000
 
@@ -108,7 +110,25 @@ def balanced(running: Started) -> dict[str, Any]:
     print(shown["balance"])
     assert shown["balance"]["exact"], shown["balance"]
     assert shown["duplicates"] == 0
+    assert not shown["balance"]["dropped"].get("lost"), "the bus's file is on the owner's disk"
     return shown
+
+
+def on_node(running: Started, address: str) -> dict[str, int]:
+    """Who lives there, and the number of that life."""
+    workers = running.cli.home.state(running.run).workers.items()
+    return {name: w.incarnation for name, w in workers if w.running and w.host == address}
+
+
+def replaced(running: Started, victims: dict[str, int]) -> None:
+    """Wait until all of them are at work in a later life."""
+
+    def is_done() -> bool:
+        workers = running.cli.home.state(running.run).workers
+        later = [workers[name].incarnation > life for name, life in victims.items()]
+        return all(later) and all(workers[name].running for name in victims)
+
+    running.wait_until(is_done, f"later lives of {victims}", 2 * GOES_ON_S)
 
 
 def test_a_lost_node_and_a_lost_host_of_the_bus(cli_on: Callable[[Hosts], HostsCli]) -> None:
@@ -116,7 +136,7 @@ def test_a_lost_node_and_a_lost_host_of_the_bus(cli_on: Callable[[Hosts], HostsC
     with Hosts({"owner": 0, "a": 3, "b": 3}) as hosts:
         running = cli_on(hosts).train()
         running.wait_until(lambda: running.env_steps > 5_000, "training", GOES_ON_S)
-        places = {host_of(running, *who) for who in (("learner", 0), ("actor", 0), ("actor", 1))}
+        places = {host_of(running, *who) for who in EVERYBODY}
         assert hosts.ip("owner") not in places
 
         bus_host(hosts).kill()
@@ -167,6 +187,29 @@ def test_two_learners_on_two_nodes_go_on_when_one_of_them_is_cut_off(
 
 
 @pytest.mark.soak
+def test_who_is_cut_off_on_a_cluster_with_rays_own_health_checks_is_named_in_15_s(
+    cli_on: Callable[[Hosts], HostsCli],
+) -> None:
+    """Ray itself takes a minute."""
+    with Hosts({"owner": 0, "a": 3, "b": 3, "c": 3}, health={}) as hosts:
+        running = cli_on(hosts).train()
+        running.wait_until(lambda: running.env_steps > 5_000, "training", GOES_ON_S)
+        lost = on(hosts, host_of(running, "actor", 1))
+        victims = on_node(running, hosts.ip(lost))
+        hosts.cut(lost)
+
+        def is_named() -> bool:
+            found = running.why()
+            return found.component in victims and "is frozen for" in found.summary
+
+        running.wait_until(is_named, f"one of {victims} to be named", 15.0)
+        replaced(running, victims)
+        trains_on(running)
+        running.interrupt()
+        balanced(running)
+
+
+@pytest.mark.soak
 @pytest.mark.timeout(2400)
 def test_a_storm_on_ray(cli_on: Callable[[Hosts], HostsCli]) -> None:
     faults = int(os.environ.get("ROOKERY_RAY_FAULTS", "20"))
@@ -200,6 +243,7 @@ class Storm:
             self.kill_a_raylet,
             self.kill_a_host,
             self.cut_a_link,
+            self.cut_a_link_for_30_s,
             self.kill_the_driver,
             self.kill_the_owner,
             self.kill_the_head,
@@ -235,22 +279,31 @@ class Storm:
         bus_host(self.hosts).send_signal(signal.SIGSTOP)
 
     def kill_a_raylet(self) -> None:
-        name = self.drawn.choice(["a", "b"])
-        self.hosts.kill_raylet(name)
-        trains_on(self.running)
-        self._back(name)
+        self._lose(self.hosts.kill_raylet)
 
     def kill_a_host(self) -> None:
-        name = self.drawn.choice(["a", "b"])
-        self.hosts.kill(name)
-        trains_on(self.running)
-        self._back(name)
+        self._lose(self.hosts.kill)
 
     def cut_a_link(self) -> None:
-        name = self.drawn.choice(["a", "b"])
-        self.hosts.cut(name)
+        self._lose(self.hosts.cut)
+
+    def cut_a_link_for_30_s(self) -> None:
+        """Whoever lived on there is heard again, and what it says counts for nothing."""
+        self._lose(self.hosts.cut, cut_s=30.0)
+
+    def _lose(self, how: Callable[[str], None], cut_s: float = 0.0) -> None:
+        """A node with workers on it, until all of them live elsewhere."""
+        name = on(self.hosts, host_of(self.running, *self.drawn.choice(EVERYBODY)))
+        victims = on_node(self.running, self.hosts.ip(name))
+        moment = time.monotonic() + cut_s
+        how(name)
+        replaced(self.running, victims)
         trains_on(self.running)
+        if cut_s:
+            self.running.wait_until(lambda: time.monotonic() > moment, "30 s", cut_s + 10)
         self.hosts.mend(name)
+        if cut_s:
+            trains_on(self.running, 20_000)
         self._back(name)
 
     def kill_the_driver(self) -> None:
