@@ -42,6 +42,7 @@ from rookery.messages import (
 from rookery.server.feed.follower import Follower
 from rookery.spaces import spec_from_json, spec_to_json
 from rookery.testing.owner import StandInOwner
+from tests.conftest import wait_until
 
 T = TypeVar("T")
 
@@ -194,7 +195,8 @@ def test_a_run_is_created_and_started_once(place: Place) -> None:
     made = [c for c in place.sent() if c.run == first.run]
     assert [type(c) for c in made] == [CreateRun, StartRun]
     assert all((c.author, c.reason) == ("ann", "a try") for c in made)
-    assert place.home.state(first.run).status == "queued"
+    # its start is answered for itself, after its creation
+    wait_until(lambda: place.home.state(first.run).status == "queued", "it to be queued", 20)
 
 
 def test_a_run_may_be_named_and_tried_without_a_trace(place: Place) -> None:
