@@ -9,6 +9,7 @@ import numpy as np
 from rookery.actor.loop import Played
 from rookery.messages import WeightsVersion
 from rookery.messages.fragment import Fragment, FragmentHeader
+from rookery.messages.steps import Steps
 
 
 def fragments_of(
@@ -29,7 +30,7 @@ def fragments_of(
     """
     fragments = []
     for part, policy in enumerate(learning):
-        steps = played.steps[policy]
+        steps = _told(played.steps[policy])
         header = FragmentHeader(
             run=run,
             policy=policy,
@@ -48,3 +49,12 @@ def fragments_of(
         first_step += header.steps
         fragments.append(Fragment(header, steps))
     return tuple(fragments)
+
+
+def _told(steps: Steps) -> Steps:
+    """A policy knows how likely its own choice was. Where that is no number it has diverged: what
+    is trained on it must come out as not finite, and not pass for another's choice."""
+    diverged = steps.valid & (steps.player == 0) & np.isnan(steps.log_prob)
+    if not diverged.any():
+        return steps
+    return steps._replace(log_prob=np.where(diverged, np.float32(-np.inf), steps.log_prob))

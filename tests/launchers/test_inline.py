@@ -120,6 +120,19 @@ def test_an_update_that_is_not_finite_is_skipped_and_several_in_a_row_are_the_en
         assert end.updates == checkpoint.manifest.number == skips(said)[0][0] + 2
 
 
+@pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered")
+@pytest.mark.parametrize("algorithm", ["ppo", "impala"])
+def test_weights_that_are_finite_and_play_no_numbers_are_the_end_too(
+    tmp_path: Path, algorithm: str
+) -> None:
+    """Their rows would pass for those of other players, and nothing would be trained for ever."""
+    wild = {"kind": algorithm, "learning_rate": 1.0, "entropy_coef": 1.0}  # it deviates ever more
+    game = "rookery.testing.envs:ContinuousBandit"
+    _, codes, said = turns(Home(tmp_path), game=game, algorithm=wild, stop={"steps": 10**6})
+    assert codes == [0] and ending(said).status == "failed"
+    assert "the 3rd in a row: training diverged; lower" in ending(said).reason
+
+
 RATE = "algorithm.learning_rate"
 CHANGES = [{"steps": 100, "set": {RATE: 1e-3}}, {"steps": 200, "set": {RATE: 2e-3}}]
 
