@@ -51,7 +51,7 @@ NAMED_S = 20.0  # within which `why` names what is wrong
 ORPHAN_GRACE_S = 10.0
 ON_RAY = (
     *("tests/bus/ray/", "tests/launchers/ray/", "tests/ray/", "tests/tuning/test_ray_tune.py"),
-    *("tests/faults/test_ray_faults.py", "tests/test_examples.py"),
+    *("tests/faults/test_ray_faults.py",),
 )
 
 

@@ -20,14 +20,19 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
-SCRIPTS = sorted(EXAMPLES.glob("*.py"))
+ON_RAY = EXAMPLES / "ray_env_runners.py"  # starts a cluster of its own: in a soak
+SCRIPTS = sorted({*EXAMPLES.glob("*.py")} - {ON_RAY})
 CONFIGS = sorted(EXAMPLES.glob("*.yaml"))
 STEPS = {"mixed_table.yaml": 200}  # a move of an engine takes its time
 TIMEOUT_S = 150
 GAMES = "/usr/games"  # where Debian puts engines
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "script",
+    [*SCRIPTS, pytest.param(ON_RAY, marks=pytest.mark.soak)],
+    ids=lambda path: str(path.name),
+)
 def test_a_script_runs_to_its_end(cli: Cli, script: Path, tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="rk-") as short:  # for sockets, of those on Ray
         _run(script, {**cli.environment, **private_environment(tmp_path), "RAY_TMPDIR": short})
