@@ -47,6 +47,7 @@ def test_piped_progress_is_plain_lines(trained: dict[str, Any]) -> None:
     lines = trained["stderr"].splitlines()
     assert any("steps/s" in line and "return" in line and "actors" in line for line in lines)
     assert all(character.isprintable() for line in lines for character in line)
+    assert any(line.startswith("the learner computes on cpu") for line in lines)
     assert len(lines) < 20
 
 

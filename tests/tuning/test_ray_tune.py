@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from tests.tuning.test_kills import is_whole, sweep_of
+from tests.conftest import wait_until
+from tests.tuning.test_kills import check_bred, is_whole, sweep_of
 
 if TYPE_CHECKING:
     from tests.conftest import Cli, Started
@@ -84,6 +85,15 @@ def test_a_tuner_is_ray_tunes_own(cli: Cli, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr.decode()
 
 
+SWEEP = """
+    environment: {id: CartPole-v1}
+    actors: {envs_per_actor: 8, rollout_steps: 32}
+    stop: {steps: 2000}
+    sweep:
+      trials: 20
+      episodes: 5
+      search: {algorithm.learning_rate: "log:1e-5..1e-2", network.hidden: [[8], [16]]}
+"""
 KINDS = ["main", "worker", "head"]  # of what is killed
 
 
@@ -118,12 +128,37 @@ def _command(process: psutil.Process) -> list[str]:
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_twenty_trials_on_tune_survive_kills_of_main_workers_and_the_head(cli: Cli) -> None:
+def test_twenty_trials_on_tune_survive_kills_of_main_workers_and_the_head(
+    cli: Cli, tmp_path: Path
+) -> None:
+    """And the same file is a sweep without Ray, with a table of the same columns."""
+    file = tmp_path / "sweep.yaml"
+    file.write_text(textwrap.dedent(SWEEP))
     rng = random.Random(3)
-    started = cli.start(*new(20, 2000))
+    started = cli.start("sweep", "--config", file, "--launcher", "ray")
     killed = Counter[str]()
     for _ in range(10):
         started = _after_a_kill(cli, started, rng, killed)
     started.finish(timeout=1800, expect=0)
     assert killed.keys() == set(KINDS), killed
     is_whole(cli, sweep_of(cli))
+    on_ray = cli("sweep", "show", "last", "--json").json["table"]
+    here = cli("sweep", "--config", file, "--launcher", "inline", "--json", timeout=900).json[
+        "table"
+    ]
+    for table in (on_ray, here):
+        assert [row["status"] for row in table] == ["done"] * 20
+        values = [row["value"] for row in table]
+        assert values == sorted(values, reverse=True)
+    assert {*on_ray[0]} == {*here[0]} and {*on_ray[0]["values"]} == {*here[0]["values"]}
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_a_population_on_ray_survives_a_kill_of_who_carries_it(cli: Cli) -> None:
+    bred = (*new(4, 6000, "--scheduler", "pbt", "--generations", 3), "--sampler", "random")
+    started = cli.start(*bred)
+    wait_until(lambda: any(t.stages for t in sweep_of(cli).trials), "a first generation", 300)
+    started.kill()
+    cli.start("sweep", "resume", "last", run=started.run).finish(timeout=1200, expect=0)
+    check_bred(cli, sweep_of(cli))
