@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from rookery.control.home import Home
 from rookery.control.run_state import PAUSED, RunState
@@ -15,8 +17,18 @@ def cost(state: RunState) -> int:
     if state.desired == PAUSED:
         return 0
     config = state.config.get("config")
-    inline = isinstance(config, Mapping) and config.get("launcher") == "inline"
-    return 1 if inline else state.learners + state.actors_wanted
+    if not isinstance(config, Mapping):
+        return state.learners + state.actors_wanted
+    return cpus_of(config, state.learners, state.actors_wanted)
+
+
+def cpus_of(config: Mapping[str, Any], learners: int, actors: int) -> int:
+    """What so many workers of a run want; on a cluster each wants what its placement says."""
+    if config.get("launcher") == "inline":
+        return 1
+    each = config.get("placement", {}) if config.get("launcher") == "ray" else {}
+    learner, actor = (each.get(kind, {}).get("cpus", 1) for kind in ("learner", "actor"))
+    return math.ceil(float(learners * learner + actors * actor))
 
 
 def waits_for(home: Home, state: RunState) -> str:

@@ -11,6 +11,7 @@ from rookery.config.models import RunConfig
 from rookery.control.fleet import Fleet
 from rookery.control.home import Home
 from rookery.control.launch import launch_of
+from rookery.control.queue import cpus_of
 from rookery.control.run_state import RunState
 from rookery.launchers import Launcher, make_launcher
 from rookery.launchers.ray.link import Links
@@ -23,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 def run_cost(config: RunConfig) -> int:
     """CPUs that a run wants, as `control.queue.cost` counts them."""
-    return 1 if config.launcher == "inline" else config.learner.count + config.actors.count
+    return cpus_of(config.model_dump(), config.learner.count, config.actors.count)
 
 
 def cpus_here(home: Home) -> int:

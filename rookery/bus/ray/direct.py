@@ -26,6 +26,8 @@ import msgspec
 from rookery.bus.ray.calls import LARGEST_CALL
 
 CONNECT_S = 2.0  # else workers call by Ray
+SLOWEST = 5e6  # bytes a second, of a network and a disk together: what takes longer is broken
+PIECE = 1 << 20  # bytes that are sent at once: a slow network is not gone while some come through
 GREET_S = 5.0
 LARGEST_GREETING = 256  # bytes
 SECRET_BYTES = 32
@@ -114,6 +116,11 @@ class Listener:
         return self._answers.get(greeting.method)
 
 
+def patience_s(answer_s: float, content: bytes) -> float:
+    """For the answer to a call: a host has to take in, and to write, what is large."""
+    return answer_s + len(content) / SLOWEST
+
+
 class DirectLine:
     """To one life of a host. Raises OSError as soon as that is over, or does not answer in time."""
 
@@ -126,7 +133,9 @@ class DirectLine:
     def ask(self, content: bytes) -> bytes:
         line = self._taken()
         try:
+            line.settimeout(self._answer_s)
             _send(line, content)
+            line.settimeout(patience_s(self._answer_s, content))
             answer = _received(line)
         except BaseException:
             line.close()
@@ -161,7 +170,6 @@ class DirectLine:
             line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             _send(line, msgspec.msgpack.encode(Greeting(self._address.secret, self._method)))
             _exactly(line, len(_WELCOME))
-            line.settimeout(self._answer_s)
         except BaseException:
             line.close()
             raise
@@ -175,7 +183,10 @@ async def _read(reader: asyncio.StreamReader, largest: int) -> bytes | None:
 
 
 def _send(line: socket.socket, content: bytes) -> None:
-    line.sendall(_LENGTH.pack(len(content)) + content)
+    line.sendall(_LENGTH.pack(len(content)))
+    rest = memoryview(content)
+    while rest:
+        rest = rest[line.send(rest[:PIECE]) :]
 
 
 def _received(line: socket.socket) -> bytes:

@@ -15,7 +15,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayActorError, RayError, TaskCancelledError
 
-from rookery.bus.ray.direct import DirectLine
+from rookery.bus.ray.direct import DirectLine, patience_s
 from rookery.errors import BusError
 
 ANSWER_S = 15.0  # a host that does not answer for so long is frozen, cut off or gone
@@ -82,7 +82,8 @@ class HostLine:
             handle, direct = self._host
         if direct is not None:
             return direct.ask(content)
-        answer: bytes = ray.get(getattr(handle, self._method).remote(content), timeout=ANSWER_S)
+        call = getattr(handle, self._method).remote(content)
+        answer: bytes = ray.get(call, timeout=patience_s(ANSWER_S, content))
         return answer
 
     def _found(self) -> tuple[Any, DirectLine | None]:

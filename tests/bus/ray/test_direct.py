@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -121,6 +122,37 @@ def test_a_host_that_does_not_answer_in_time_is_told(served: Served) -> None:
     with pytest.raises(TimeoutError):
         line.ask(b"x")
     line.close()
+
+
+def test_a_slow_network_is_not_taken_for_a_host_that_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is large takes longer than an answer may, and goes on coming through all the while."""
+    answer_s, size = 0.5, 6 << 20
+    monkeypatch.setattr(direct, "SLOWEST", size / 10.0)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
+
+        def host() -> int:
+            line, _ = listening.accept()
+            with line:
+                (length,) = direct._LENGTH.unpack(direct._exactly(line, 8))
+                direct._exactly(line, length)  # the greeting
+                line.sendall(direct._WELCOME)
+                (length,) = direct._LENGTH.unpack(direct._exactly(line, 8))
+                for _ in range(8):
+                    time.sleep(answer_s / 4)
+                    direct._exactly(line, length // 8)
+                time.sleep(answer_s * 2)  # it writes it down
+                line.sendall(direct._LENGTH.pack(0))
+            return int(length)
+
+        address = Address("127.0.0.1", listening.getsockname()[1], b"secret")
+        with ThreadPoolExecutor(1) as pool:
+            served = pool.submit(host)
+            line = DirectLine(msgspec.msgpack.encode(address), "echo", answer_s)
+            assert line.ask(bytes(size)) == b"" and served.result(WAIT_S) == size
+            line.close()
 
 
 def test_a_line_that_is_closed_while_somebody_waits_leaves_no_socket(served: Served) -> None:
