@@ -156,9 +156,9 @@ def labels_from(arguments: argparse.Namespace) -> dict[str, Any]:
 def add_bounds(parser: argparse.ArgumentParser) -> None:
     """How far a run goes, counted from its beginning."""
     parser.add_argument("--steps", type=integer, metavar="N", help="stop after so many steps")
-    parser.add_argument("--minutes", type=float, metavar="M", help="stop after so many minutes")
+    parser.add_argument("--minutes", type=number, metavar="M", help="stop after so many minutes")
     parser.add_argument(
-        "--until-return", type=float, metavar="R", help="stop at this mean of 100 episodes"
+        "--until-return", type=number, metavar="R", help="stop at this mean of 100 episodes"
     )
 
 
@@ -168,14 +168,18 @@ def bounds_from(arguments: argparse.Namespace) -> dict[str, Any]:
     return {name: bound for name, bound in asked.items() if bound is not None}
 
 
+def number(text: str) -> float:
+    return float(text)
+
+
 def integer(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        number = float(text)
-        if number != int(number):
+        found = float(text)
+        if found != int(found):
             raise
-        return int(number)
+        return int(found)
 
 
 integer.__name__ = "whole number"
@@ -189,7 +193,7 @@ integer_or_auto.__name__ = "whole number, or auto"
 
 
 def positive(text: str) -> int:
-    number = integer(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is not at least 1")
-    return number
+    count = integer(text)
+    if count < 1:
+        raise argparse.ArgumentTypeError(f"{count} is not at least 1")
+    return count

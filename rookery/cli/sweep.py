@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rookery.cli.config import layers_from
 from rookery.cli.exits import FAILED, INTERRUPTED, OK
-from rookery.cli.options import positive
+from rookery.cli.options import number, positive
 from rookery.cli.text import print_json, print_table, say
 from rookery.cli.waiting import waiting
 from rookery.errors import ConfigError, InputError
@@ -49,7 +49,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         "--generations", type=positive, metavar="N", help="of a population (pbt); default: 10"
     )
     text = "of a population's steps before anybody is compared; default: 0.25"
-    parser.add_argument("--burn-in", type=float, metavar="SHARE", help=text)
+    parser.add_argument("--burn-in", type=number, metavar="SHARE", help=text)
     parser.add_argument(
         "--episodes", type=positive, metavar="N", help="that judge each run; default: 100"
     )
