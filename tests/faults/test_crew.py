@@ -76,6 +76,7 @@ def test_ten_random_kills_of_two_learners(cli: Cli, algorithm: str) -> None:
         reach(running, running.env_steps + 1_000, rng.uniform(0, 1.0))
         kill_one(running, rng.randrange(2))
         assert sum(w.deaths for w in cli.home.state(running.run).workers.values()) == number + 1
+        running.named(None, "nothing is stuck")
     cli("stop", running.run)
     running.finish(timeout=60, expect=None)
     check_accounts(cli, running.run, bound={"ppo": 1, "impala": 2}[algorithm])

@@ -93,6 +93,7 @@ def test_a_worker_that_starts_while_the_broker_is_frozen_waits_for_it(
         actor.kill()
         ended = time.monotonic() + 40.0
         running.wait_until(lambda: time.monotonic() > ended, "a long silence")
+        running.named("bus", "no Kafka broker answers")
     finally:
         os.kill(cluster.pid(0), signal.SIGCONT)
     steps = running.env_steps
@@ -298,6 +299,7 @@ def test_experience_that_retention_took_before_it_was_read_is_counted_as_lost(
 
     running.wait_until(cut_unread, "something unread to cut")
     running.wait_until(lambda: running.show()["balance"]["dropped"].get("lost", 0) > 0, "the loss")
+    running.named(None, "nothing is stuck")
     running.interrupt()
     bus.close()
     shown = kafka_cli("runs", "show", run, "--json").json

@@ -153,6 +153,8 @@ def test_a_lost_node_and_a_lost_host_of_the_bus(cli_on: Callable[[Hosts], HostsC
         state = running.cli.home.state(running.run)
         errors = [w.last_error or "" for w in state.workers.values()]
         assert any(f"its node {hosts.ip(lost)}" in error for error in errors), errors
+        gone = f"its node {hosts.ip(lost)}"
+        running.wait_until(lambda: gone in running.why().summary, "why to tell of it", GOES_ON_S)
         running.interrupt()
         balanced(running)
 

@@ -334,6 +334,7 @@ def test_an_owner_that_is_killed_leaves_no_process_and_its_run_goes_on(cli: Cli)
     (driver,) = (p for p in psutil.Process(running.pid).children() if "ray-driver" in p.cmdline())
     running.kill()
     wait_until(lambda: not session_of(driver.pid), "the end of the cluster", 10)
+    assert running.why().component == "owner"
     again = cli.start("resume", running.run, "--json", run=running.run)
     again.wait_until(lambda: again.env_steps > 40_000, "going on")
     again.interrupt()
