@@ -25,6 +25,7 @@ ERRORS = {
     "StoreError": StoreError,
 }
 METHODS = ("save", "load", "names", "delete", "clear_leftovers")
+LOADS_S = 120.0  # of a large checkpoint through calls of Ray, which come as a whole
 
 
 def answer(stores: Mapping[str, CheckpointStore], content: bytes) -> bytes:
@@ -77,4 +78,4 @@ def hosted_store(place: str) -> HostedStore:
     from rookery.bus.ray.line import HostLine
 
     namespace, host, which = place.split("/")
-    return HostedStore(HostLine(namespace, host, "store").ask, which)
+    return HostedStore(HostLine(namespace, host, "store", answer_s=LOADS_S).ask, which)

@@ -445,7 +445,8 @@ class RunConfig(Part):
     @model_validator(mode="after")
     def _agree(self) -> RunConfig:
         if self.launcher == "inline" and (self.actors.count != 1 or self.actors.auto):
-            raise ValueError("launcher=inline plays with one actor: set actors.count to 1")
+            what = "actors.auto to false" if self.actors.auto else "actors.count to 1"
+            raise ValueError(f"launcher=inline plays with one actor: set {what}")
         if self.launcher != "inline" and self.bus.one_process:
             raise ValueError(
                 f"bus.kind={self.bus.kind} lives in one process: set launcher to inline"

@@ -64,6 +64,10 @@ def merged_layers(*layers: Layer) -> dict[str, Any]:
     asked: dict[str, Any] = {}
     for layer in layers:
         _merge(asked, layer)
+        actors = layer.get("actors")
+        named = actors if isinstance(actors, Mapping) else {}
+        if isinstance(named.get("count"), int) and "auto" not in named:
+            asked["actors"].pop("auto", None)  # a number takes back what was left to be found
     return asked
 
 

@@ -1,6 +1,6 @@
 """How many actors a run should have, by what its learner can take. Without I/O.
 
-    auto = AutoActors(most=16)
+    auto = AutoActors(most=16, wanted=1)
     wanted = auto.look(Look(now, actors, env_steps, waiting))       # None: leave them as they are
 
 More actors while those there hardly wait for credit, as the learner starves then; fewer while they
@@ -42,10 +42,10 @@ class Trial(NamedTuple):
 
 
 class AutoActors:
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._wanted: int | None = None
-        self._changed = 0.0
+    def __init__(self, most: int, wanted: int) -> None:
+        """`wanted`: how many the run is to have now, who may not all play yet."""
+        self._most, self._wanted = most, wanted
+        self._changed: float | None = None
         self._window: list[Look] = []
         self._trial: Trial | None = None
         self._low, self._high = 0.0, math.inf  # numbers of actors that did not pay
@@ -53,22 +53,23 @@ class AutoActors:
 
     def look(self, look: Look) -> int | None:
         """The number that is wanted from now on; None: as it is."""
-        if self._wanted is None:
-            self._wanted, self._changed = look.actors, look.now
-        found = self._judged(look)
+        if self._changed is None:
+            self._changed = look.now
+        found = self._judged(look, look.now - self._changed)
         if found is not None:
             self._wanted, self._changed, self._window = found, look.now, []
         return found
 
-    def _judged(self, look: Look) -> int | None:
-        waited = look.now - self._changed
+    def _judged(self, look: Look, waited: float) -> int | None:
         if look.actors != self._wanted or waited < SETTLE_S:
             self._window = []
             return self._failed(look) if self._trial is not None and waited >= COMES_S else None
         self._window.append(look)
         first = self._window[0]
         steps, seconds = look.env_steps - first.env_steps, look.now - first.now
-        if seconds < WINDOW_S or not steps:
+        if steps < 0:  # the learner went back to a checkpoint
+            self._window = [look]
+        if seconds < WINDOW_S or steps <= 0:
             return None
         rate = steps / seconds
         waiting = sum(each.waiting for each in self._window) / len(self._window)
@@ -82,7 +83,7 @@ class AutoActors:
 
     def _failed(self, look: Look) -> int:
         """The number before, and none like this one for a while."""
-        assert self._trial is not None and self._wanted is not None
+        assert self._trial is not None
         if self._wanted > self._trial.actors:
             self._high = self._wanted
         else:

@@ -66,11 +66,18 @@ def check_config(
     seating = Seating.of(config, spec, seat_function)
     if config.learner.count > 1:
         check_crew(config, seating)
-    if home.cluster is None:
+    if not _trains_elsewhere(home, config):
         _check_memory(config, seating)
+    if home.cluster is None:
         _check_room(home, config, seating)
     check_players(config, seating, home.find_files)
     return spec
+
+
+def _trains_elsewhere(home: Home, config: RunConfig) -> bool:
+    """On a machine of a cluster, whose memory is not this one's."""
+    on_ray = config.launcher == "ray" and bool(home.settings.ray.here().address)
+    return on_ray or home.cluster is not None
 
 
 def _check_memory(config: RunConfig, seating: Seating) -> None:
@@ -90,7 +97,7 @@ def _check_memory(config: RunConfig, seating: Seating) -> None:
 def _check_room(home: Home, config: RunConfig, seating: Seating) -> None:
     """What the bus has to hold fits where it is: a file, or memory."""
     needed = least_experience(config, seating)
-    if config.bus.kind == "sqlite":
+    if config.bus.kind in ("sqlite", "ray"):  # whose host keeps a file beside the run
         there = next(p for p in (home.path, *home.path.absolute().parents) if p.exists())
         has, where = shutil.disk_usage(there).free, "its disk has"
     else:
@@ -105,7 +112,7 @@ def _check_room(home: Home, config: RunConfig, seating: Seating) -> None:
 
 def check_actors(home: Home, config: RunConfig, spec: EnvironmentSpec, actors: int) -> None:
     """Raise where batches that follow the number of actors would not fit in memory."""
-    if home.cluster is not None:
+    if _trains_elsewhere(home, config):
         return
     most = most_fragments(config, Seating.of(config, spec))
     if fragments_with(config, actors) > most:
@@ -177,7 +184,7 @@ def _told(error: Exception) -> str:
 
 def _check_allowed(order: Mapping[str, Any], allow: Allow) -> None:
     """The server has judged it; whoever imports what is named judges again."""
-    if "learners" in order:
+    if "learners" in order or "actors" in order:
         return  # of a run that its workers have judged
     if "seats" in order:
         why = seats_refused(order["seats"], allow, here=True)

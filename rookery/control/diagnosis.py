@@ -12,6 +12,7 @@ from rookery.control.run_state import RunState, WorkerState
 from rookery.messages import DIVERGED, JOINED_FROM
 
 GONE_S = 600.0  # after which nobody expects an actor back that joined on its own
+SKEW_S = 60.0  # by which clocks of two machines may differ
 LATELY_S = 60.0  # in which an error's last words are still of interest
 STARTING_S = 15.0  # to import, connect and compile, before silence is worth a word
 
@@ -144,15 +145,20 @@ def _lasting(found: Evidence) -> Finding | None:
     return None
 
 
+def _is_stale(said_s: float, now: float) -> bool:
+    """Clocks of two machines differ a little; one that was set back is far behind what was said."""
+    return not -SKEW_S <= now - said_s <= STALE_S
+
+
 def _unheard(found: Evidence, words: str) -> Finding | None:
     """The learner has not reported: because of an actor, or of itself."""
     metrics, now = found.metrics, found.now
-    if metrics is not None and abs(now - metrics.time_s) <= STALE_S:
+    if metrics is not None and not _is_stale(metrics.time_s, now):
         return None
     workers, lost = _wanted(found.state), _unlisted(found)
     inside = [n for n, p in found.progress.items() if p.doing in ("step", "reset")]
     actors = [n for n, w in workers.items() if w.kind == "actor" and n not in found.actors]
-    actors += [n for n, a in found.actors.items() if n in workers and abs(now - a.time_s) > STALE_S]
+    actors += [n for n, a in found.actors.items() if n in workers and _is_stale(a.time_s, now)]
     silent = [n for n in inside if n in actors] or [n for n in actors if n not in lost]
     if silent:
         name = silent[0]
@@ -160,7 +166,7 @@ def _unheard(found: Evidence, words: str) -> Finding | None:
         slow = ", which is slow or hangs" if name in inside else ""
         what = f"it is {_doing_text(doing)}{slow}" if doing else "its environment is slow or hangs"
         return Finding(name, f"{name} is silent: {what}", words)
-    waited = f"for {now - metrics.time_s:.0f} s" if metrics else "yet"
+    waited = f"for {abs(now - metrics.time_s):.0f} s" if metrics else "yet"
     doing = found.progress["learner-0"].doing if "learner-0" in found.progress else ""
     what = f"it is {doing}" if doing in ("training", "saving") else "it may be compiling"
     summary = f"learner-0 has not reported {waited}: {what}"

@@ -11,7 +11,7 @@ from rookery.control.evidence import newest_actors
 from rookery.control.home import Home
 from rookery.control.queries import newest_training
 from rookery.control.run_state import RUNNING, RunState
-from rookery.messages import ScaleActors
+from rookery.messages import JOINED_FROM, ScaleActors
 
 LOOK_S = 1.0
 
@@ -32,9 +32,11 @@ class Scaler:
         if bus is None or now < self._look_at:
             return
         self._look_at = now + LOOK_S
-        self._auto = self._auto or AutoActors(state.max_actors)
+        self._auto = self._auto or AutoActors(state.max_actors, state.actors_wanted)
         metrics = newest_training(bus, state.id)
-        playing = [m for m in newest_actors(bus, state, living=True).values() if m.agent_steps]
+        said = newest_actors(bus, state, living=True)
+        ours = {name for name, worker in state.workers.items() if worker.index < JOINED_FROM}
+        playing = [m for name, m in said.items() if name in ours and m.agent_steps]
         if metrics is None or not metrics.updates or not playing:
             return
         waiting = sum(actor.waiting_share for actor in playing) / len(playing)

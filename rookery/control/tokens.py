@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from rookery.control.autoscale import AUTHOR
 from rookery.control.models import NewToken, TokenView
 from rookery.errors import InputError, UnknownName
 
@@ -97,6 +98,8 @@ class TokenStore:
             raise InputError(f"a token can't hold for {ttl_s} seconds: give a number above 0")
         if len(label) > MAX_LABEL or not label.isprintable():
             raise InputError(f"a token's label is one line of at most {MAX_LABEL} characters")
+        if label == AUTHOR:
+            raise InputError(f"a token cannot be called {AUTHOR}: so are commands of Rookery's own")
         now = time.time()
         with self._changing() as entries:
             for id in [id for id, entry in entries.items() if _is_over(entry.token, now)]:

@@ -81,17 +81,19 @@ class Watcher:
         """Who writes to the run's files, and is none of its workers, may be stopped in the middle
         of it: a Ctrl-Z is enough. Everybody else waits for the lock."""
         ours = {p.pid for life in self.lives.values() if (p := life.progress()) is not None}
+        held = {pid: path for path in self._files for pid in sqlite_writers(path)}
         found: dict[tuple[int, Seen], float] = {}
-        for path in self._files:
-            for pid in {*sqlite_writers(path)} - ours:
-                seen = look_at(pid)
-                if seen is not None and seen.stopped:
-                    since = self._holders.get((pid, seen), now)
-                    found[pid, seen] = since if now - since < self._silent_s else math.inf
-                    if math.isfinite(since) and math.isinf(found[pid, seen]):
-                        logger.warning("process %d is stopped and holds %s: it is ended", pid, path)
-                        with suppress(ProcessLookupError, PermissionError):  # another user's
-                            os.kill(pid, signal.SIGKILL)
+        for pid, path in held.items():
+            seen = look_at(pid)
+            if pid in ours or seen is None or not seen.stopped:
+                continue
+            since = self._holders.get((pid, seen), now)
+            if now - since >= self._silent_s:
+                since = math.inf  # once is enough, for another user's too
+                logger.warning("process %d is stopped and holds %s: it is ended", pid, path)
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            found[pid, seen] = since
         self._holders = found
 
     def _watch(self) -> None:

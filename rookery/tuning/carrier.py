@@ -23,8 +23,8 @@ logger = logging.getLogger(__name__)
 
 
 def run_cost(config: RunConfig) -> int:
-    """CPUs that a run wants, as `control.queue.cost` counts them."""
-    return cpus_of(config.model_dump(), config.learner.count, config.actors.count)
+    """CPUs that a run wants, as `control.queue.cost` counts them; one at least."""
+    return max(1, cpus_of(config.model_dump(), config.learner.count, config.actors.count))
 
 
 def cpus_here(home: Home) -> int:

@@ -18,6 +18,7 @@ from rookery.config.reading import placed
 from rookery.control.create import checked_here
 from rookery.control.home import Home
 from rookery.control.local_log import run_here
+from rookery.control.queue import cpus_of
 from rookery.control.run_state import ACTIVE
 from rookery.control.service import Check, Service
 from rookery.control.settings import Allow
@@ -245,9 +246,11 @@ class Conductor:
 
 def check_room(home: Home, config: RunConfig) -> None:
     """Raise where not even one trial finds its CPUs. A cluster elsewhere may grow."""
+    if config.actors.auto:
+        raise ConfigError("trials share CPUs: give --actors a number")
     cpus, actors = cpus_here(home), config.actors.count
     ours = config.launcher == "ray" and not home.settings.ray.here().address
-    if (config.launcher == "local" or ours) and actors > cpus:
+    if (config.launcher == "local" or ours) and cpus_of(config.model_dump(), 0, actors) > cpus:
         raise ConfigError(
             f"there is no room for a single trial: it has {actors} actors, and there are "
             f"{cpus} CPUs; lower --actors"

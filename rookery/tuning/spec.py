@@ -68,6 +68,7 @@ class SweepSpec(SweepSettings):
     id: str
     author: str
     created_s: float
+    burn_in: float = Field(default=0.0, ge=0, lt=1, description="0 where it began without one")
     base: dict[str, Any] = Field(description="what was asked for of every run, without defaults")
 
     @property

@@ -28,6 +28,7 @@ FOLDER = "progress"  # in a run's directory: a file for each of its workers
 BEAT_S = 1.0
 BYTES = 64
 FORMAT = 0x526F6F6B_00000001
+OUT_OF_REACH = "out of reach"
 DOING = (
     "",
     "starting",
@@ -41,7 +42,7 @@ DOING = (
     "training",
     "saving",
     "owning",
-    "out of reach",  # on another machine, and whoever asks it gets no answer
+    OUT_OF_REACH,  # on another machine, and whoever asks it gets no answer
 )
 LONG_BEGINNINGS = ("starting", "making the environment")  # in which nobody may answer for minutes
 _FORMAT, _MACHINE, _PID, _STARTED, _COUNT, _DOING, _SINCE, _BEAT = range(8)  # cells of 8 bytes
@@ -158,6 +159,7 @@ class Mirror:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._memory: mmap.mmap | None = None
+        self._doing = 0  # before it was lost
 
     def show(self, count: int, doing: str, same_s: float, silent_s: float) -> None:
         """How far it is, how long it has been at that, and how long it gave no sign of life."""
@@ -177,8 +179,15 @@ class Mirror:
         """It does not answer: what it is doing now is not known, and when it last was alive is."""
         if self._memory is not None:
             with memoryview(self._memory) as memory, memory.cast("Q") as cells:
-                if DOING[cells[_DOING]] not in LONG_BEGINNINGS:
-                    cells[_DOING] = _CODES["out of reach"]
+                if DOING[cells[_DOING]] not in (*LONG_BEGINNINGS, OUT_OF_REACH):
+                    self._doing, cells[_DOING] = cells[_DOING], _CODES[OUT_OF_REACH]
+
+    def find(self) -> None:
+        """Its node answers again: it is at what it was at, as far as anybody knows."""
+        if self._memory is not None:
+            with memoryview(self._memory) as memory, memory.cast("Q") as cells:
+                if DOING[cells[_DOING]] == OUT_OF_REACH:
+                    cells[_DOING] = self._doing
 
     def close(self) -> None:
         if self._memory is not None:

@@ -67,6 +67,10 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
         (*CARTPOLE, *GAMMA, "--actors", "60", "--launcher", "ray"),
         "no room for a single trial",
     ),
+    "as many as there is room for": (
+        (*CARTPOLE, *GAMMA, "--actors", "auto"),
+        "give --actors a number",
+    ),
     "no room in the space": (
         (*CARTPOLE, "--search", "actors.count=int:1..60"),
         "no room for a single trial",

@@ -274,6 +274,13 @@ def test_actors_that_follow_the_learner_begin_with_one() -> None:
     assert build(ENV, {"actors": {"count": 3}}).actors.number == "3"
 
 
+def test_a_number_of_actors_takes_back_that_they_follow_the_learner() -> None:
+    stored = build(ENV, {"actors": {"count": "auto"}}).model_dump(mode="json")
+    assert build(stored, {"actors": {"count": 3}}).actors.number == "3"
+    assert build(stored, {"actors": {"max_count": 3}}).actors.number == "auto"
+    assert build(stored, {"actors": {"count": 1}}, {"actors": {"count": "auto"}}).actors.auto
+
+
 def test_every_key_of_the_config_has_a_wrong_value_in_the_list_above() -> None:
     listed = {text.partition("=")[0] for text in WRONG}
     free = {
@@ -330,7 +337,7 @@ def test_an_unknown_algorithm_names_the_nearest() -> None:
     ("layer", "says"),
     [
         ({"launcher": "inline", "actors": {"count": 2}}, "set actors.count to 1"),
-        ({"launcher": "inline", "actors": {"count": "auto"}}, "set actors.count to 1"),
+        ({"launcher": "inline", "actors": {"count": "auto"}}, "set actors.auto to false"),
         ({"bus": {"kind": "memory"}}, "set launcher to inline"),
         ({"algorithm": {"schedule": "linear"}, "stop": {"until_return": 1}}, "needs stop.steps or"),
         ({"algorithm": {"minibatch_size": 7}}, "minibatch_size=7 does not divide"),

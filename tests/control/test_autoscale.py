@@ -25,7 +25,7 @@ def simulated(
     rates: Rates, alone: float, seconds: float, noise: float = 0.0, begin: int = 1, most: int = MOST
 ) -> list[int]:
     """The number of actors in each second."""
-    auto, drawn = AutoActors(most), random.Random(7)
+    auto, drawn = AutoActors(most, begin), random.Random(7)
     actors, steps, found = begin, 0.0, []
     for now in range(int(seconds)):
         rate = rates(actors)
@@ -82,17 +82,34 @@ def test_what_did_not_pay_is_tried_again_later_and_less_and_less_often() -> None
 
 
 def test_a_run_that_stands_still_is_left_alone() -> None:
-    auto = AutoActors(MOST)
+    auto = AutoActors(MOST, 2)
     assert all(auto.look(Look(float(now), 2, 0, 0.0)) is None for now in range(200))
 
 
 def test_a_change_is_not_judged_before_it_has_taken_hold() -> None:
-    auto = AutoActors(MOST)
+    auto = AutoActors(MOST, 1)
     wanted = [auto.look(Look(float(now), 1, 100 * now, 0.0)) for now in range(30)]
     (asked,) = [w for w in wanted if w is not None]
     assert asked == 2
     late = [auto.look(Look(float(now), 1, 100 * now, 0.0)) for now in range(30, 90)]
     assert not any(late), "the second actor has not come yet"
+
+
+def test_a_run_that_goes_on_is_measured_once_all_its_actors_are_back() -> None:
+    auto = AutoActors(MOST, 4)
+    for now in range(5):
+        assert auto.look(Look(float(now), 1, 100 * now, 0.0)) is None, "three are to come"
+    asked = [auto.look(Look(float(now), 4, 400 * now, 0.0)) for now in range(5, 20)]
+    assert [each for each in asked if each] == [8]
+
+
+def test_a_learner_that_goes_back_to_a_checkpoint_begins_the_measurement_anew() -> None:
+    auto = AutoActors(MOST, 1)
+    assert not any(auto.look(Look(float(now), 1, 1_000 * now, 0.0)) for now in range(10))
+    rest = [auto.look(Look(float(now), 1, 1_000 * (now - 10), 0.0)) for now in range(10, 25)]
+    assert [each for each in rest if each] == [2]
+    back = [auto.look(Look(float(now), 2, 2_000 * (now - 25), 0.0)) for now in range(25, 45)]
+    assert 1 not in back, "two are twice as fast"
 
 
 @given(
@@ -104,7 +121,7 @@ def test_a_change_is_not_judged_before_it_has_taken_hold() -> None:
     st.integers(1, 64),
 )
 def test_what_is_wanted_is_always_possible(seen: list[tuple[float, int, float]], most: int) -> None:
-    auto, now, steps, actors = AutoActors(most), 0.0, 0, 1
+    auto, now, steps, actors = AutoActors(most, 1), 0.0, 0, 1
     for seconds, more, share in seen:
         now, steps = now + seconds, steps + more
         wanted = auto.look(Look(now, actors, steps, share))

@@ -10,7 +10,7 @@ import pytest
 
 from rookery.config.reading import build
 from rookery.control import check as module
-from rookery.control.check import check_order
+from rookery.control.check import answer, check_order
 from rookery.control.create import local_service
 from rookery.control.home import Home
 from rookery.control.local_log import LocalLog, run_here
@@ -18,6 +18,7 @@ from rookery.envs.registry import describe
 from rookery.errors import InputError
 from rookery.messages import ScaleActors
 from rookery.players.seat_map import Seating
+from rookery.spaces import spec_to_json
 from rookery.worker import policies
 from rookery.worker.policies import delivery_bytes, fragment_bytes, least_experience
 
@@ -58,6 +59,29 @@ def test_a_batch_has_half_of_the_memory(tmp_path: Path) -> None:
         checked(tmp_path, of_memory(0.6))
     with pytest.raises(InputError, match=r"GB a batch.*actors\.max_count"):
         checked(tmp_path, of_memory(0.4, actors={"count": "auto"}))
+
+
+def test_a_batch_on_a_cluster_elsewhere_is_not_measured_by_this_machines_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = of_memory(0.6, launcher="ray", bus={"kind": "ray"})
+    with pytest.raises(InputError, match="GB a batch"):
+        checked(tmp_path, config)
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    checked(tmp_path, config, spec=spec_to_json(SPEC), actors=3)
+    with pytest.raises(InputError, match="and its disk has"):
+        checked(tmp_path, config)  # the bus is a file of its owner's
+    disk = SimpleNamespace(free=100 * MEMORY)
+    monkeypatch.setattr(module, "shutil", SimpleNamespace(disk_usage=lambda path: disk))
+    checked(tmp_path, config)
+
+
+def test_more_actors_are_not_asked_again_whether_their_code_is_allowed(tmp_path: Path) -> None:
+    """Of a run with an environment of its owner's own, that a server is asked to scale."""
+    config = build({"environment": {"id": "my_module:MyEnv"}}).model_dump(mode="json")
+    told = answer(Home(tmp_path), {"config": config, "spec": spec_to_json(SPEC), "actors": 2})
+    assert "error" not in told
+    assert "allow" in answer(Home(tmp_path), {"config": config})["error"]
 
 
 def test_a_bus_holds_no_more_actors_than_memory_does() -> None:

@@ -162,6 +162,12 @@ def test_a_clock_that_was_set_back_hides_no_trouble(back_s: float) -> None:
     assert found.component is not None and "silent" in found.summary
 
 
+@pytest.mark.parametrize(("ahead_s", "silent"), [(30.0, False), (3600.0, True)])
+def test_a_clock_of_another_machine_may_be_a_little_ahead(ahead_s: float, silent: bool) -> None:
+    found = diagnose(evidence(metrics=training(time_s=time.time() + ahead_s)))
+    assert (found.component is None) is not silent
+
+
 # --- every cause has a name ----------------------------------------------------------------------
 
 WORKERS = LEARNER | worker("actor", 0, running=True) | worker("actor", 1, running=True)

@@ -20,7 +20,7 @@ def test_actors_that_do_not_wait_become_more_by_commands_with_a_reason(
 ) -> None:
     monkeypatch.setattr(autoscale, "WINDOW_S", 1.5)
     monkeypatch.setattr(autoscale, "SETTLE_S", 0.5)
-    sizes = {"envs_per_actor": 1, "rollout_steps": 8, "max_count": 2}
+    sizes = {"envs_per_actor": 1, "rollout_steps": 32, "max_count": 2}
     run = rookery.train(
         "rookery.testing.envs:PacedEnv",
         actors="auto",

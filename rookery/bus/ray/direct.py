@@ -27,7 +27,6 @@ from rookery.bus.ray.calls import LARGEST_CALL
 
 CONNECT_S = 2.0  # else workers call by Ray
 SLOWEST = 5e6  # bytes a second, of a network and a disk together: what takes longer is broken
-PIECE = 1 << 20  # bytes that are sent at once: a slow network is not gone while some come through
 GREET_S = 5.0
 LARGEST_GREETING = 256  # bytes
 SECRET_BYTES = 32
@@ -185,8 +184,8 @@ async def _read(reader: asyncio.StreamReader, largest: int) -> bytes | None:
 def _send(line: socket.socket, content: bytes) -> None:
     line.sendall(_LENGTH.pack(len(content)))
     rest = memoryview(content)
-    while rest:
-        rest = rest[line.send(rest[:PIECE]) :]
+    while rest:  # a slow network is not gone while some bytes come through
+        rest = rest[line.send(rest) :]
 
 
 def _received(line: socket.socket) -> bytes:

@@ -30,11 +30,16 @@ class HostLine:
     """One process's line; safe to use from several threads."""
 
     def __init__(
-        self, namespace: str, name: str, method: str = "call", patience_s: float = PATIENCE_S
+        self,
+        namespace: str,
+        name: str,
+        method: str = "call",
+        patience_s: float = PATIENCE_S,
+        answer_s: float = ANSWER_S,
     ) -> None:
         self.name = f"ray:{name}"
         self._namespace, self._actor = namespace, name
-        self._method, self._patience_s = method, patience_s
+        self._method, self._patience_s, self._answer_s = method, patience_s, answer_s
         self._lock = threading.Lock()
         self._host: tuple[Any, DirectLine | None] | None = None  # its handle, and the way past Ray
         self._away_since: float | None = None
@@ -83,7 +88,7 @@ class HostLine:
         if direct is not None:
             return direct.ask(content)
         call = getattr(handle, self._method).remote(content)
-        answer: bytes = ray.get(call, timeout=patience_s(ANSWER_S, content))
+        answer: bytes = ray.get(call, timeout=patience_s(self._answer_s, content))
         return answer
 
     def _found(self) -> tuple[Any, DirectLine | None]:
@@ -93,7 +98,7 @@ class HostLine:
     def _reached(self, address: bytes) -> DirectLine | None:
         """None: a network lets nobody through, or there is nothing to be reached."""
         try:
-            return DirectLine(address, self._method, ANSWER_S) if address else None
+            return DirectLine(address, self._method, self._answer_s) if address else None
         except OSError as error:
             logger.info("%s is called by Ray: %s", self.name, error)
             return None

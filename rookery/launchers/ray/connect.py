@@ -78,6 +78,7 @@ def leave_nobody() -> None:
 def _connected(settings: RaySettings) -> Ready:
     ours = _check_answers(settings.address.removeprefix(CLIENT))
     import ray
+    from ray.exceptions import RayError
 
     check(settings.runtime_env)
     options: dict[str, Any] = {
@@ -94,7 +95,7 @@ def _connected(settings: RaySettings) -> Ready:
         options["_node_ip_address"] = ours  # or any raylet whose files lie on this disk would do
     try:
         found = taken_in(lambda: ray.init(**options))
-    except (ConnectionError, RuntimeError, ValueError, OSError, AssertionError) as error:
+    except (RayError, ConnectionError, RuntimeError, ValueError, OSError, AssertionError) as error:
         raise InputError(why_not(settings, error)) from error
     cpus = float(ray.cluster_resources().get("CPU", 0.0))
     if not settings.address:

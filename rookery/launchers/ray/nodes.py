@@ -65,7 +65,7 @@ def wanted(order: Order, found: list[dict[str, Any]], free: dict[str, float]) ->
             total = sum(node["Resources"].get(name, 0.0) for node in alive)
             whole = f"{_counted(name, total)} on {len(alive)} nodes"
             return f"{what}: none is free; the cluster has {whole}"
-    return f"its process on {what}: there is room; it starts, or its runtime_env is being set up"
+    return f"its process on {what}: where there is room it starts, or sets up its runtime_env"
 
 
 def _has(node: dict[str, Any], asked: dict[str, float], labels: dict[str, str]) -> bool:

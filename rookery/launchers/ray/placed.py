@@ -98,19 +98,20 @@ class PlacedWorker:
             self._glance = None
         if self._glance is None and now - self._looked >= LOOK_S:
             self._glance, self._looked = asked(self.handle.look), now
-        if self._mirror is not None and now - self._heard >= UNANSWERED_S and self._is_cut_off(now):
-            self._mirror.lose()
+        if self._mirror is not None and now - self._heard >= UNANSWERED_S:
+            self._judge_node(self._mirror, now)
 
-    def _is_cut_off(self, now: float) -> bool:
+    def _judge_node(self, mirror: Mirror, now: float) -> None:
         """Code of its environment may keep a worker from answering: its node decides, which a
         thread asks."""
         if self._knock is None and now - self._knocked >= LOOK_S:
             assert self.birth is not None
             self._knock, self._knocked = _knocks.submit(self._reaches, self.birth.node), now
         if self._knock is None or not self._knock.done():
-            return False
+            return
         knock, self._knock = self._knock, None
-        return knock.exception() is None and not knock.result()
+        if knock.exception() is None:
+            (mirror.find if knock.result() else mirror.lose)()
 
     def take(self, content: bytes) -> Ended | None:
         """What its call has answered: its birth, after which it works, or its end."""

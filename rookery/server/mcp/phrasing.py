@@ -15,7 +15,7 @@ _TOOLS = {  # what a person types -> the tool that does it
     "runs delete": "delete_run",
     "sweep list": "list_sweeps",
     "sweep show": "get_sweep",
-    "sweep resume": "whoever owns it carries",
+    "sweep resume": "its owner can resume it",
     "envs": "list_environments",
     "algorithms": "list_algorithms",
     "players": "list_players",

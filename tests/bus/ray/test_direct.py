@@ -128,7 +128,7 @@ def test_a_slow_network_is_not_taken_for_a_host_that_is_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What is large takes longer than an answer may, and goes on coming through all the while."""
-    answer_s, size = 0.5, 6 << 20
+    answer_s, size = 1.0, 6 << 20
     monkeypatch.setattr(direct, "SLOWEST", size / 10.0)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)

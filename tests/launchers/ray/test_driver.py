@@ -292,6 +292,9 @@ def test_a_worker_that_is_too_busy_to_answer_has_its_deadline_while_its_node_ans
     watched.node_answers = False
     watched.go_on(LOOK_S + 0.5)
     assert watched.progress.doing == "out of reach"
+    watched.node_answers = True
+    watched.go_on(LOOK_S + 0.5)
+    assert watched.progress.doing == "step"
 
 
 @pytest.mark.parametrize("was", LONG_BEGINNINGS)

@@ -41,9 +41,9 @@ ALL_FREE = {"CPU": 12.0, "GPU": 1.0}
         ({"cpus": 1}, {}, "a node with 1 CPU: none is free; the cluster has 12 CPUs on 2 nodes"),
         ({"gpus": 1}, {"CPU": 9.0}, "1 GPU: none is free; the cluster has 1 GPU on 2 nodes"),
         ({"cpus": 2}, {"CPU": 1.5}, "2 CPUs: none is free"),
-        ({"cpus": 1}, ALL_FREE, "its process on a node with 1 CPU: there is room"),
-        ({"labels": {"zone": "in(a, c)"}}, ALL_FREE, "zone=in(a, c): there is room"),
-        ({"labels": {"zone": "!b"}}, ALL_FREE, "zone=!b: there is room"),
+        ({"cpus": 1}, ALL_FREE, "its process on a node with 1 CPU: where there is room"),
+        ({"labels": {"zone": "in(a, c)"}}, ALL_FREE, "zone=in(a, c): where there is room"),
+        ({"labels": {"zone": "!b"}}, ALL_FREE, "zone=!b: where there is room"),
     ],
 )
 def test_what_is_waited_for_is_what_there_is_not(
@@ -79,10 +79,10 @@ def test_room_is_promised_only_where_there_may_be_and_denied_only_where_there_is
     if not some([has for has, _ in nodes]):
         assert "in all" in said or "has all of that" in said
     elif some(left):
-        assert "there is room" in said
+        assert "where there is room" in said
     else:
-        assert "none is free" in said or "there is room" in said
-    assert ("there is room" in said) <= all(free[n] >= asked[n] for n in asked)
+        assert "none is free" in said or "where there is room" in said
+    assert ("where there is room" in said) <= all(free[n] >= asked[n] for n in asked)
 
 
 def test_a_node_is_reached_where_its_raylet_listens(monkeypatch: pytest.MonkeyPatch) -> None:

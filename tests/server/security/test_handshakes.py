@@ -65,7 +65,7 @@ def served(cert: Path) -> Iterator[tuple[str, int]]:
 def test_who_does_not_shake_hands_is_not_waited_for(
     cert: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handshakes, "HANDSHAKE_S", 1.0)
+    monkeypatch.setattr(handshakes, "HANDSHAKE_S", 3.0)
     trusting = ssl.create_default_context(cafile=str(cert))
     trusting.check_hostname = False
     with served(cert) as place, socket.create_connection(place, PATIENCE_S) as silent:
