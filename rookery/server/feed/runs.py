@@ -81,10 +81,11 @@ class Feeds:
         self._active.add(state.id)
 
     def _forget(self, run: str) -> None:
+        """Once its metrics are gone, no file of it is open."""
         self._active.discard(run)
-        self.metrics.pop(run, None)
-        if self._shared is not None:
-            self._shared.forget(run)
         feed = self._feeds.pop(run, None)
         if feed is not None:
             feed.close()
+        if self._shared is not None:
+            self._shared.forget(run)
+        self.metrics.pop(run, None)
