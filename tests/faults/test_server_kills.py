@@ -86,6 +86,12 @@ def send_and_kill(
     server: Served, run: str, action: str, body: dict[str, Any], rng: random.Random
 ) -> None:
     """The command is appended before the kill; whether anybody heard the answer is left to luck."""
+    before = {c["id"] for c in history(server.cli)[COMMANDS]}
+
+    def is_there() -> bool:
+        sent = [c for c in history(server.cli)[COMMANDS] if c["id"] not in before]
+        return any(c["run"] == run and _holds(c, body) for c in sent)
+
     try:
         httpx2.post(
             f"{server.url}/api/v1/runs/{run}/{action}",
@@ -94,10 +100,7 @@ def send_and_kill(
             timeout=rng.uniform(0.02, 0.3),
         )
     except httpx2.TimeoutException:
-        wait_until(
-            lambda: any(c["run"] == run and _holds(c, body) for c in history(server.cli)[COMMANDS]),
-            "the command to stand in the log",
-        )
+        wait_until(is_there, "the command to stand in the log")
     server.process.kill()
 
 
