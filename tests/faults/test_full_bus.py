@@ -84,7 +84,7 @@ def test_fragments_of_more_than_half_the_limit_are_trained(cli: Cli) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1000)
 @pytest.mark.parametrize("algorithm", ["ppo", "impala"])
 def test_128_environments_of_large_frames_are_trained_in_two_gigabytes(
     cli: Cli, algorithm: str
@@ -101,7 +101,7 @@ def test_128_environments_of_large_frames_are_trained_in_two_gigabytes(
             largest["learner"] = int(peak[0]) << 10
         return running.env_steps > 4 * 128 * 128
 
-    running.wait_until(trained, "some updates", 400)
+    running.wait_until(trained, "some updates", 800)
     running.named(None, "nothing is stuck")
     assert running.interrupt().code == 130
     assert largest["learner"] < 2 << 30, largest
