@@ -20,6 +20,8 @@ from rookery.worker.context import RunContext
 from rookery.worker.process import WAIT_S
 from rookery.worker.xla import prepare_xla
 
+EVERY_S = 1.0  # between two reports
+
 logger = logging.getLogger(__name__)
 
 
@@ -76,11 +78,12 @@ class HeartbeatThread:
 
 
 class ActorMeter:
-    """Publishes an actor's metrics once a second."""
+    """Publishes an actor's metrics after its first turn, and then once a second: whoever is cut off
+    soon has been heard of."""
 
     def __init__(self, context: RunContext, actor: Actor) -> None:
         self._context, self._actor = context, actor
-        self._since = self._turn = time.monotonic()
+        self._since = self._turn = self._due = time.monotonic()
         self._steps, self._waited = 0, 0.0
 
     def note(self, played: bool) -> None:
@@ -88,7 +91,7 @@ class ActorMeter:
         if not played:
             self._waited += now - self._turn
         self._turn = now
-        if now - self._since >= 1.0:
+        if now >= self._due:
             self.report("playing" if played else "waiting")
 
     def report(self, doing: str) -> None:
@@ -107,3 +110,4 @@ class ActorMeter:
         message = Outgoing(METRICS_ACTORS, encode_json(metrics), key=metrics.actor)
         self._context.bus.publish([message])
         self._since, self._steps, self._waited = now, transport.agent_steps, 0.0
+        self._due = now + EVERY_S

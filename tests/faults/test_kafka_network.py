@@ -79,6 +79,7 @@ def test_an_actor_on_another_host_is_cut_off_and_comes_back(
             *("--steps", 100_000_000, "--set", "checkpoint.interval_s=1", "--json"),
             *("--set", "actors.heartbeat_s=1"),
         )
+        running.wait_until(lambda: running.env_steps > 0, "the first steps")
         away = tmp_path / "away"
         away.mkdir()
         environment = {

@@ -268,7 +268,7 @@ def test_a_run_is_a_ray_job(cli: Cli, tmp_path: Path) -> None:
             )
             return None if "No available agent" in done.stderr else done  # Ray is not up yet
 
-        done = wait_until(submitted, "a job server", 120)
+        done = wait_until(submitted, "a job server", 240)
         assert done.returncode == 0 and "finished: " in done.stdout, done
         assert cli("runs", "show", "last", "--json").json["balance"]["exact"]
     finally:
